@@ -1,0 +1,353 @@
+"""The shapes that perdure shows: sessions, turns, steps, records, interrupts, messages, agent events.
+
+All are frozen pydantic models with a JSON round trip.  Times are aware UTC datetimes.  This module does no I/O and
+imports nothing but pydantic.
+"""
+
+from __future__ import annotations
+
+import enum
+from datetime import datetime
+from typing import Any, Generic, TypeVar
+
+from pydantic import BaseModel, ConfigDict
+
+JsonValue = Any
+"""A JSON value: ``None``, bool, int, float, str, list or dict with string keys.  (A recursive alias costs pydantic more
+than it buys; the codec checks.)"""
+
+JsonObject = dict[str, Any]
+
+OUTCOME_UNKNOWN_TOOL_RESULT = (
+    "The outcome of this tool call is unknown: it started, and its result was never received. The action may or may not "
+    "have happened. Do not repeat it; check first, or ask the user."
+)
+"""What the model sees for a call that may have happened."""
+
+TOOL_CALL_NOT_RUN_ERROR_PREFIX = "The tool was not run"
+"""How the error of a call begins whose tool never ran, so that the model may try again."""
+
+DEFAULT_REJECTION_MESSAGE = "This tool call is rejected."
+"""ADK's own words for a rejected call; used when whoever rejects says nothing else."""
+
+
+class Shape(BaseModel):
+    """Base of all shapes."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_bytes="base64", val_json_bytes="base64")
+
+
+class SessionStatus(enum.Enum):
+    IDLE = "idle"
+    RUNNING = "running"
+    WAITING = "waiting"
+    """Nothing can go on without an answer."""
+    BLOCKED = "blocked"
+    """The agent's code no longer fits what is recorded."""
+    CLOSED = "closed"
+
+
+class TurnStatus(enum.Enum):
+    RUNNING = "running"
+    WAITING = "waiting"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+    @property
+    def ended(self) -> bool:
+        return self in (TurnStatus.COMPLETED, TurnStatus.FAILED, TurnStatus.CANCELLED)
+
+
+class RecordStatus(enum.Enum):
+    """The stored outcome of a tool call."""
+
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    REJECTED = "rejected"
+    OUTCOME_UNKNOWN = "outcome_unknown"
+
+
+class StepName(enum.Enum):
+    AWAIT_USER_MESSAGE = "AwaitUserMessage"
+    RUN_MODEL = "RunModel"
+    AWAIT_TOOL_APPROVAL = "AwaitToolApproval"
+    CALL_TOOL = "CallTool"
+    CALL_SINGLE_ATTEMPT_TOOL = "CallSingleAttemptTool"
+    RESUME_TURN = "ResumeTurn"
+
+
+class StepStatus(enum.Enum):
+    PENDING = "pending"
+    """Due, or waiting for someone; not started."""
+    RUNNING = "running"
+    """A worker took it; for a single-attempt call: its start mark is stored."""
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    REJECTED = "rejected"
+    EXPIRED = "expired"
+    WITHDRAWN = "withdrawn"
+    OUTCOME_UNKNOWN = "outcome_unknown"
+    CANCELLED = "cancelled"
+
+    @property
+    def settled(self) -> bool:
+        return self not in (StepStatus.PENDING, StepStatus.RUNNING)
+
+
+class InterruptKind(enum.Enum):
+    APPROVAL = "approval"
+    """A policy or an effect asks."""
+    CONFIRMATION = "confirmation"
+    """The tool itself asks (``require_confirmation``)."""
+
+
+class InterruptStatus(enum.Enum):
+    PENDING = "pending"
+    APPROVED = "approved"
+    REJECTED = "rejected"
+    EXPIRED = "expired"
+    WITHDRAWN = "withdrawn"
+
+
+class MessageRole(enum.Enum):
+    USER = "user"
+    ASSISTANT = "assistant"
+    TOOL = "tool"
+
+
+class AgentEventType(enum.Enum):
+    TURN_STARTED = "turn_started"
+    TEXT_DELTA = "text_delta"
+    REASONING_DELTA = "reasoning_delta"
+    TOOL_CALL_STARTED = "tool_call_started"
+    TOOL_CALL_FINISHED = "tool_call_finished"
+    INTERRUPT_REQUESTED = "interrupt_requested"
+    INTERRUPT_RESOLVED = "interrupt_resolved"
+    MESSAGE = "message"
+    TURN_COMPLETED = "turn_completed"
+    TURN_FAILED = "turn_failed"
+    TURN_CANCELLED = "turn_cancelled"
+    TURN_SUSPENDED = "turn_suspended"
+    """Every branch of the turn waits for someone."""
+    SESSION_BLOCKED = "session_blocked"
+    SESSION_CLOSED = "session_closed"
+
+
+class ErrorInfo(Shape):
+    """An error as data.  ``code`` is one of ``perdure.errors``' codes, or the type name of a foreign exception."""
+
+    code: str
+    message: str
+    facts: JsonObject = {}
+
+
+class Usage(Shape):
+    """What the model calls of a turn or a session cost.
+
+    Attributes:
+        input_tokens: prompt and tool-use prompt tokens.
+        output_tokens: candidate and thought tokens.
+        model_calls: requests made to a model (answers from a record do not count).
+    """
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    model_calls: int = 0
+
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(
+            input_tokens=self.input_tokens + other.input_tokens,
+            output_tokens=self.output_tokens + other.output_tokens,
+            model_calls=self.model_calls + other.model_calls,
+        )
+
+
+class ImageInput(Shape):
+    """One image of a user message, as bytes."""
+
+    data: bytes
+    mime_type: str
+
+
+class UserMessage(Shape):
+    """What a user sends.
+
+    Attributes:
+        text: the words; may be empty when there are images.
+        images: in order.
+        state_delta: session state to set with the message; ``app:``, ``user:`` and ``temp:`` keys as in ADK.
+        run_config: the framework's run configuration for this turn as JSON; ``None`` keeps the flow's.
+    """
+
+    text: str
+    images: tuple[ImageInput, ...] = ()
+    state_delta: JsonObject = {}
+    run_config: JsonObject | None = None
+
+
+class TurnInfo(Shape):
+    """One turn.  ``ended_at`` is ``None`` while it is open; ``error`` is set when it failed."""
+
+    turn_id: str
+    number: int
+    status: TurnStatus
+    started_at: datetime
+    ended_at: datetime | None = None
+    usage: Usage = Usage()
+    error: ErrorInfo | None = None
+
+
+class Interrupt(Shape):
+    """Something a person must answer before work goes on.
+
+    Attributes:
+        interrupt_id: stable over restarts; distinct even for equal calls.
+        hint: what the tool or policy says to whoever decides; may be empty.
+        payload: what the tool attached for the decider; ``None`` when nothing.
+        deadline: when it expires; ``None`` for never.
+        resolved_by, resolved_at, response: who answered, when, and with what; ``None`` while pending.
+    """
+
+    interrupt_id: str
+    kind: InterruptKind
+    turn_id: str
+    tool_name: str
+    tool_call_id: str
+    arguments: JsonObject
+    agent_name: str
+    hint: str = ""
+    payload: JsonValue = None
+    created_at: datetime
+    deadline: datetime | None = None
+    status: InterruptStatus = InterruptStatus.PENDING
+    resolved_by: str | None = None
+    resolved_at: datetime | None = None
+    response: JsonValue = None
+
+
+class Message(Shape):
+    """One stored event of the conversation.
+
+    Attributes:
+        index: its place in the session, from 0, without gaps.
+        role: ``user``, ``assistant`` or ``tool``: display only.
+        author: the agent's name, or ``user``.
+        text: the plain text parts joined; empty when there are none.
+        tool_name, tool_call_id: set when the event carries exactly one call or one response.
+        images: how many media parts it carries, as MIME types.
+        framework_item: one ADK ``Event`` as JSON, in ADK's own stored form.
+    """
+
+    index: int
+    turn_id: str
+    role: MessageRole
+    author: str
+    text: str
+    tool_name: str | None = None
+    tool_call_id: str | None = None
+    images: tuple[str, ...] = ()
+    framework_item: JsonObject
+    created_at: datetime
+
+
+class StepRecord(Shape):
+    """One durable unit of a turn.
+
+    Attributes:
+        key: what a replay matches it by: the model calls' keys of a ``RunModel``, the call id of a tool step.
+        attempts: tries that were started.
+        result: a tool call's response as the model sees it; ``None`` unless it succeeded.
+        error: why it did not succeed; ``None`` when it did.
+        started_at, settled_at: ``None`` while that has not happened.
+    """
+
+    step_id: str
+    turn_id: str | None
+    name: StepName
+    key: str
+    status: StepStatus
+    attempts: int = 0
+    tool_name: str | None = None
+    tool_call_id: str | None = None
+    effect: str | None = None
+    result: JsonValue = None
+    error: ErrorInfo | None = None
+    started_at: datetime | None = None
+    settled_at: datetime | None = None
+
+
+class AgentSnapshot(Shape):
+    """A session at one moment.
+
+    Attributes:
+        turn: the open turn, or the last one; ``None`` before the first.
+        pending_interrupts: oldest first.
+        queued_messages: messages accepted and not yet begun.
+        usage: over all turns.
+        state: session state as the agent sees it, ``app:`` and ``user:`` keys included.
+        error: why the session is blocked; or why its last turn failed.
+        served: whether a live worker serves this flow type; ``False`` explains a session that does not move.
+    """
+
+    session_id: str
+    flow_type: str
+    user_id: str
+    status: SessionStatus
+    turn: TurnInfo | None = None
+    pending_interrupts: tuple[Interrupt, ...] = ()
+    queued_messages: int = 0
+    usage: Usage = Usage()
+    state: JsonObject = {}
+    error: ErrorInfo | None = None
+    served: bool = True
+    created_at: datetime
+    updated_at: datetime
+
+
+class SessionSummary(Shape):
+    """One row of ``list_sessions``."""
+
+    session_id: str
+    flow_type: str
+    user_id: str
+    status: SessionStatus
+    turns: int
+    pending_interrupts: int
+    queued_messages: int
+    created_at: datetime
+    updated_at: datetime
+
+
+class AgentEvent(Shape):
+    """One item of the live stream.
+
+    Attributes:
+        cursor: pass it to ``stream_events(after=...)`` to go on behind this event; an opaque, ordered string.
+        step_execution_id: the step it belongs to; ``None`` for what belongs to the turn or session.
+        attempt: which try of the step; ``None`` likewise.
+        text: of a delta; else ``None``.
+        data: by type: ``tool_call_*``: ``tool_name``, ``tool_call_id``, ``arguments``, and at the end ``status``;
+            ``interrupt_*``: the ``Interrupt``; ``message``: ``index`` and ``framework_item``; ``turn_*``: the
+            ``TurnInfo``.
+    """
+
+    cursor: str
+    type: AgentEventType
+    session_id: str
+    turn_id: str | None
+    step_execution_id: str | None = None
+    attempt: int | None = None
+    text: str | None = None
+    data: JsonObject = {}
+    created_at: datetime
+
+
+T = TypeVar("T")
+
+
+class Page(Shape, Generic[T]):
+    """Part of a list.  ``next_cursor`` goes into ``after`` for the rest; ``None`` at the end."""
+
+    items: tuple[T, ...]
+    next_cursor: str | None = None

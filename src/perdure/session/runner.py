@@ -1,0 +1,394 @@
+"""The contract between a durable session and the agent framework that it runs.
+
+An engine knows nothing of ADK: it opens a *live turn* through an ``AgentFrameworkRunner`` and drives it.  ``adk/``
+implements the contract.  Everything that crosses it is plain data, so that an engine can store it as it is.
+
+What happens in a turn, seen from here::
+
+    live = await runner.open_turn(start, log)      # replays what the journal has; runs nothing that has a record
+    await live.drive(step_id, ())                  # RunModel: until blocked; reports the calls newly asked for
+    await live.call_tool(call_id, ...)             # one attempt of one call, beside the others
+    await live.drive(step_id, records)             # RunModel again, with the records of the settled calls
+
+Who may write what: the live turn writes model calls through ``TurnLog.record_model_call``; everything else it returns,
+and the engine writes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Protocol
+
+from perdure.session.model import (
+    AgentEventType,
+    ErrorInfo,
+    InterruptKind,
+    JsonObject,
+    JsonValue,
+    MessageRole,
+    RecordStatus,
+    TurnStatus,
+    Usage,
+    UserMessage,
+)
+from perdure.session.policy import RetryPolicy, ToolEffect
+
+DEFAULT_EVENT_STREAM_CAPACITY_BYTES = 10 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class TurnStart:
+    """What a turn begins with.
+
+    Attributes:
+        incarnation: tells a session from an earlier, deleted one with the same id; a cache must compare it.
+        number: from 1.
+        history_length: messages stored before this turn.
+    """
+
+    session_id: str
+    incarnation: str
+    user_id: str
+    turn_id: str
+    number: int
+    message: UserMessage
+    started_at_ms: int
+    history_length: int
+
+
+@dataclass(frozen=True, slots=True)
+class ModelCall:
+    """The record of one model call.
+
+    Attributes:
+        key: stable over replays (path, branch, agent, ordinal).
+        sequence: its place among all records of the turn, in the order in which they settled.
+        response: what the framework needs to answer the call again, as JSON text.
+    """
+
+    key: str
+    sequence: int
+    response: str
+    usage: Usage
+    settled_at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Approval:
+    """A person's yes to one exact call.  ``payload`` is what came with it."""
+
+    payload: JsonValue = None
+
+
+@dataclass(frozen=True, slots=True)
+class CallRequest:
+    """A tool call that the live turn waits for.
+
+    Attributes:
+        call_id: the framework's function-call id; unique in the turn.
+        group: key of the model call that asked for it.  The turn goes on when all calls of the group are settled.
+        ask: the kind of interrupt to raise before the call may run; ``None`` when none is needed.
+        hint, payload: what the decider is shown.
+        timeout: of one attempt.
+    """
+
+    call_id: str
+    group: str
+    tool_name: str
+    arguments: JsonObject
+    agent_name: str
+    effect: ToolEffect
+    retry: RetryPolicy
+    timeout: timedelta | None = None
+    ask: InterruptKind | None = None
+    hint: str = ""
+    payload: JsonValue = None
+
+
+@dataclass(frozen=True, slots=True)
+class CallRecord:
+    """The stored outcome of one call.
+
+    Attributes:
+        sequence: its place among all records of the turn, in the order in which they settled.
+        outcome: the framework's own JSON text (result and side effects on the session); ``None`` for a record that
+            perdure decided (rejected, not run, outcome unknown after a crash).
+        error: why it did not succeed.
+    """
+
+    call_id: str
+    sequence: int
+    status: RecordStatus
+    outcome: str | None
+    error: ErrorInfo | None
+    settled_at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedCall:
+    """A call that is in the journal: what was asked for, whether a person agreed, and its record if it has one."""
+
+    request: CallRequest
+    approval: Approval | None
+    record: CallRecord | None
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedTurn:
+    """All that the journal holds of an open turn.
+
+    Attributes:
+        calls: in the order in which they were asked for.
+        stored_messages: how many messages of this turn are stored; a replay makes them again and they are not stored
+            twice.
+    """
+
+    model_calls: tuple[ModelCall, ...] = ()
+    calls: tuple[RecordedCall, ...] = ()
+    stored_messages: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class NewMessage:
+    """A message to store.
+
+    Attributes:
+        ordinal: its place in the turn, from 0; a replay gives the same event the same ordinal.
+        item: the framework's event as JSON text.
+        state_delta: the session state that it sets (``app:`` and ``user:`` keys included, ``temp:`` left out).
+    """
+
+    ordinal: int
+    role: MessageRole
+    author: str
+    text: str
+    item: str
+    created_at_ms: int
+    tool_name: str | None = None
+    tool_call_id: str | None = None
+    images: tuple[str, ...] = ()
+    state_delta: JsonObject = field(default_factory=dict[str, JsonValue])
+
+
+@dataclass(frozen=True, slots=True)
+class ControlCall:
+    """A call that steers the invocation; it is shown in the live stream but is no step."""
+
+    call_id: str
+    tool_name: str
+    arguments: JsonObject
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What came out of driving a live turn, whatever ended the drive: messages not yet stored, and control calls."""
+
+    messages: tuple[NewMessage, ...] = ()
+    control_calls: tuple[ControlCall, ...] = ()
+    model_keys: tuple[str, ...] = ()
+    """Keys of the model calls that this drive made (answers from a record included), in order."""
+
+
+@dataclass(frozen=True, slots=True)
+class DriveBlocked:
+    """The live turn waits for ``calls`` (newly asked for) or for calls it asked for before.
+
+    ``more`` is true when some branch is still busy (a model call in flight): drive again at once.
+    """
+
+    progress: Progress
+    calls: tuple[CallRequest, ...]
+    more: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DriveFinished:
+    """The invocation ended by itself."""
+
+    progress: Progress
+
+
+@dataclass(frozen=True, slots=True)
+class DriveFailed:
+    """The invocation raised."""
+
+    progress: Progress
+    error: ErrorInfo
+
+
+DriveResult = DriveBlocked | DriveFinished | DriveFailed
+
+
+@dataclass(frozen=True, slots=True)
+class ToolSucceeded:
+    """The tool returned.
+
+    Attributes:
+        outcome: the framework's own JSON text, for ``CallRecord.outcome``.
+        result: what the model sees, for people.
+    """
+
+    outcome: str
+    result: JsonValue
+
+
+@dataclass(frozen=True, slots=True)
+class ToolRaised:
+    """The tool raised, or its result cannot be stored.
+
+    Attributes:
+        final: the tool said (``ToolExecutionError``) that trying again is of no use.
+        outcome: the framework's own JSON text (the state the tool had set before it raised).
+    """
+
+    error: ErrorInfo
+    final: bool
+    outcome: str | None = None
+
+
+ToolOutcome = ToolSucceeded | ToolRaised
+
+
+@dataclass(frozen=True, slots=True)
+class ClosedCall:
+    """A call of a turn that failed or was cancelled, for the closing messages."""
+
+    request: CallRequest
+    record: CallRecord
+
+
+class TurnLog(Protocol):
+    """What an engine gives a live turn: the past of its session, and a place for what happens now."""
+
+    def now_ms(self) -> int:
+        """Wall-clock time in milliseconds since the epoch."""
+        ...
+
+    async def recorded(self) -> RecordedTurn:
+        """What the journal holds of this turn."""
+        ...
+
+    async def load_history(self) -> Sequence[JsonObject]:
+        """The framework items of all messages before this turn, oldest first."""
+        ...
+
+    async def load_state(self) -> JsonObject:
+        """The session state as it was when the turn began; shared keys with their ``app:`` and ``user:`` prefix."""
+        ...
+
+    async def record_model_call(self, key: str, response: str, usage: Usage, settled_at_ms: int) -> ModelCall:
+        """Accepts the record of a model call and gives it its sequence.
+
+        When this returns the record is in the engine's ordered write queue, ahead of everything that follows from it.
+
+        Raises:
+            PayloadTooLarge: the response is larger than the store takes.
+        """
+        ...
+
+    def show_delta(self, kind: AgentEventType, text: str, *, step_id: str, attempt: int) -> None:
+        """Puts a piece of text on the live stream.  Never waits."""
+        ...
+
+    def nudge(self) -> None:
+        """Says that the live turn has news although nobody drives it.  Never waits."""
+        ...
+
+
+class LiveTurn(Protocol):
+    """A turn in memory: a running invocation that waits for the engine wherever it needs a record."""
+
+    async def drive(self, step_id: str, records: Sequence[CallRecord]) -> DriveResult:
+        """Hands out ``records`` (in their order) and lets the invocation run until it is blocked or over.
+
+        Raises:
+            NonDeterminismError: the invocation does not repeat what the journal holds.
+        """
+        ...
+
+    def hand_out(self, records: Sequence[CallRecord]) -> None:
+        """Hands out ``records`` to an invocation that is being driven already."""
+        ...
+
+    async def call_tool(self, call_id: str, attempt: int, approval: Approval | None) -> ToolOutcome:
+        """Runs the tool once, for real.  It returns only when the tool body is over; cancelling it cancels the body.
+
+        If the invocation has not yet asked for the call (it is being rebuilt), waits until it has.
+
+        Raises:
+            NonDeterminismError: the invocation ended or blocked without asking for this call.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Drops the turn from memory without running any of the user's callbacks.  Running tool bodies are cancelled."""
+        ...
+
+
+class AgentFrameworkRunner(Protocol):
+    """An agent framework, as perdure sees it."""
+
+    def definition(self) -> str:
+        """A fingerprint of what a recorded turn relies on (agents, tools, their parameters), not of its texts.
+
+        A worker whose fingerprint differs from the one a waiting session was recorded under checks that session.
+        """
+        ...
+
+    def check_message(self, message: UserMessage) -> None:
+        """Refuses a message that the framework could not run.
+
+        Raises:
+            UsageError: names what is wrong with it.
+        """
+        ...
+
+    async def open_turn(self, start: TurnStart, log: TurnLog) -> LiveTurn:
+        """Starts the invocation of a turn, from the session as it was when the turn began."""
+        ...
+
+    def closing_messages(
+        self,
+        start: TurnStart,
+        stored: Sequence[JsonObject],
+        calls: Sequence[ClosedCall],
+        status: TurnStatus,
+        error: ErrorInfo | None,
+        now_ms: int,
+    ) -> tuple[NewMessage, ...]:
+        """What a failed or cancelled turn stores last, so that the next turn's model knows what happened.
+
+        First the user's message if ``stored`` lacks it, then a response for every call in ``stored`` that has none,
+        then the turn-failure note, which lists every call and its outcome.
+
+        Args:
+            stored: the framework items that the turn has stored, oldest first.
+            calls: every call of the turn, each with its record.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Releases what the runner opened.  The application's own services stay open."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AgentSessionFlow:
+    """An agent made durable under a stable ``flow_type``.
+
+    Attributes:
+        flow_type: names the flow in the store; keep it when the code changes.
+        app_name: the name under which ``app:`` and ``user:`` state is shared.
+        user_id: of sessions that are started without one.
+        interrupt_deadline: how long an interrupt may stay pending; ``None`` for ever.
+        event_stream_capacity_bytes: byte budget of each session's live stream.
+    """
+
+    flow_type: str
+    runner: AgentFrameworkRunner
+    app_name: str
+    user_id: str = "user"
+    interrupt_deadline: timedelta | None = None
+    event_stream_capacity_bytes: int = DEFAULT_EVENT_STREAM_CAPACITY_BYTES
