@@ -42,7 +42,13 @@ from perdure.session.model import (
     Usage,
     UserMessage,
 )
-from perdure.session.runner import Approval, CallRequest, ModelCall, NewMessage, RecordedTurn
+from perdure.session.runner import (
+    Approval,
+    CallRequest,
+    ModelCall,
+    NewMessage,
+    RecordedTurn,
+)
 from perdure.session.state import CallPhase
 
 MAX_PAYLOAD_BYTES = 64 * 1024 * 1024

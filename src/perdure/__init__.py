@@ -1,0 +1,1 @@
+"""perdure runs Google ADK agents as durable sessions."""
