@@ -39,7 +39,13 @@ class CallPhase(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One tool call of the open turn.  ``issued``: a ``RunCall`` was given to this worker (not persisted)."""
+    """One tool call of the open turn.
+
+    Attributes:
+        rank: its place among the settled calls, from 1; 0 while it is not settled.
+        handed_out: the live turn has its record.
+        issued: a ``RunCall`` was given to this worker (not persisted).
+    """
 
     call_id: str
     step_id: str
@@ -51,6 +57,7 @@ class Call:
     approval_step_id: str | None = None
     interrupt_id: str | None = None
     record: RecordStatus | None = None
+    rank: int = 0
     handed_out: bool = False
     issued: bool = False
 
@@ -79,9 +86,13 @@ class OpenTurn:
     turn_id: str
     number: int
     steps: int = 0
-    """Step ids given out."""
+    """``RunModel`` and ``ResumeTurn`` steps so far; their ids are made from it."""
     model: ModelStep | None = None
     calls: Mapping[str, Call] = field(default_factory=dict[str, Call])
+    settled: int = 0
+    """Calls settled so far."""
+    handed_out_late: bool = False
+    """Records were handed out while the model step ran, perhaps too late for it to use them."""
     ending: Ending | None = None
     suspended: bool = False
 

@@ -98,14 +98,19 @@ class InboxItem:
     """Something for the owner of a session, in order of ``position``.
 
     ``turn_id``: of a message, the turn it will start; of a cancel, the turn to cancel, or ``None`` for the open one.
-    ``interrupt_id`` and ``approved``: of an answer.  A message stays in the inbox until its turn begins.
+    ``message``: of a message, which stays in the inbox until its turn begins.
+    ``interrupt_id``, ``approved``, ``payload`` and ``rejection``: of an answer; ``rejection`` is what the model sees of a
+    no, ``None`` for ADK's words.
     """
 
     position: int
     kind: InboxKind
     turn_id: str | None = None
+    message: UserMessage | None = None
     interrupt_id: str | None = None
     approved: bool = False
+    payload: JsonValue = None
+    rejection: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +146,13 @@ class Lease:
 
 @dataclass(frozen=True, slots=True)
 class StoredTurn:
-    """The open turn of a claimed session.  ``first_index``: index of its first message."""
+    """The open turn of a claimed session.
+
+    Attributes:
+        first_index: index of its first message.
+        stored_messages: how many messages of it are stored.
+        step_count: how many steps of it are stored, or more; new step ids are numbered from it.
+    """
 
     turn_id: str
     number: int
@@ -149,6 +160,7 @@ class StoredTurn:
     message: UserMessage
     started_at_ms: int
     first_index: int
+    stored_messages: int
     step_count: int
 
 
@@ -362,8 +374,22 @@ class SessionFilter:
     status: SessionStatus | None = None
 
 
-Listener = Callable[[frozenset[str] | None], None]
-"""Called in the event loop with the ids of sessions that changed; ``None``: any may have (look yourself)."""
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What a write changed.
+
+    Attributes:
+        sessions: ids of the sessions; ``None``: any may have changed (look yourself).
+        work: whether there may be something new for a worker: an inbox item, or a session that became due without an
+            owner.  ``False`` for what an owner writes of its own session.
+    """
+
+    sessions: frozenset[str] | None
+    work: bool
+
+
+Listener = Callable[[Change], None]
+"""Called in the event loop, soon after a write of any process."""
 
 
 class SessionStore(Protocol):
@@ -536,10 +562,6 @@ class SessionStore(Protocol):
             LeaseLost: the session has another owner (or none) by now; nothing was written.
             PayloadTooLarge
         """
-        ...
-
-    async def read_open_message(self, lease: Lease, turn_id: str) -> UserMessage:
-        """The message of a queued or open turn.  Raises: LeaseLost, TurnNotFound"""
         ...
 
     async def read_recorded_turn(self, session_id: str, turn_id: str) -> RecordedTurn:
