@@ -170,6 +170,9 @@ class ImageInput(Shape):
     mime_type: str
 
 
+NO_USAGE = Usage()
+
+
 class UserMessage(Shape):
     """What a user sends.
 

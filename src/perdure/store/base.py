@@ -22,6 +22,7 @@ from typing import Protocol
 
 from perdure.faults import DurableWrite
 from perdure.session.model import (
+    NO_USAGE,
     AgentEvent,
     AgentSnapshot,
     ErrorInfo,
@@ -152,6 +153,7 @@ class StoredTurn:
         first_index: index of its first message.
         stored_messages: how many messages of it are stored.
         step_count: how many steps of it are stored, or more; new step ids are numbered from it.
+        usage: of the turn so far.
     """
 
     turn_id: str
@@ -162,6 +164,7 @@ class StoredTurn:
     first_index: int
     stored_messages: int
     step_count: int
+    usage: Usage = NO_USAGE
 
 
 @dataclass(frozen=True, slots=True)

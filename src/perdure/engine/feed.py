@@ -1,0 +1,157 @@
+"""The live stream inside one process: what an owner shows, in order, and who watches.
+
+A text delta is shown at once and stored with the session's next write; every other event is stored before it is shown
+(J11).  Order is kept: what comes behind an event that is not stored yet waits for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict, deque
+from dataclasses import dataclass, field
+
+from perdure.clock import to_datetime
+from perdure.session.events import cursor_for
+from perdure.session.model import AgentEvent, AgentEventType, JsonObject
+from perdure.store.base import EventPut
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """An event as it is shown.  ``previous``: the cursor right before it under the same owner; ``None`` for its first."""
+
+    event: AgentEvent
+    previous: str | None
+
+
+@dataclass(eq=False, slots=True)
+class Subscription:
+    """What one reader has not taken yet."""
+
+    items: deque[Shown] = field(default_factory=deque[Shown])
+    wake: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def put(self, shown: Shown) -> None:
+        self.items.append(shown)
+        self.wake.set()
+
+
+class FeedHub:
+    """All readers of one process, by session."""
+
+    def __init__(self) -> None:
+        self._readers: dict[str, set[Subscription]] = defaultdict(set)
+        self._feeds: dict[str, SessionFeed] = {}
+
+    def subscribe(self, session_id: str) -> Subscription:
+        """A new reader.  It starts with what is shown but not stored yet, so that store and reader leave no gap."""
+        subscription = Subscription()
+        self._readers[session_id].add(subscription)
+        feed = self._feeds.get(session_id)
+        if feed is not None:
+            for shown in feed.shown_not_stored():
+                subscription.put(shown)
+        return subscription
+
+    def unsubscribe(self, session_id: str, subscription: Subscription) -> None:
+        readers = self._readers.get(session_id)
+        if readers is not None:
+            readers.discard(subscription)
+            if not readers:
+                del self._readers[session_id]
+
+    def attach(self, feed: SessionFeed) -> None:
+        self._feeds[feed.session_id] = feed
+
+    def detach(self, feed: SessionFeed) -> None:
+        if self._feeds.get(feed.session_id) is feed:
+            del self._feeds[feed.session_id]
+
+    def show(self, session_id: str, shown: Shown) -> None:
+        for reader in self._readers.get(session_id, ()):
+            reader.put(shown)
+
+    def wake(self, sessions: frozenset[str] | None) -> None:
+        """The store changed: readers of these sessions (``None``: all) look into it."""
+        for session_id in self._readers.keys() if sessions is None else sessions & self._readers.keys():
+            for reader in self._readers[session_id]:
+                reader.wake.set()
+
+
+@dataclass(slots=True)
+class _Entry:
+    number: int
+    event: AgentEvent
+    delta: bool
+    stored: bool = False
+    shown: bool = False
+
+
+class SessionFeed:
+    """The events that one owner makes for one session, numbered under its fence."""
+
+    def __init__(self, hub: FeedHub, session_id: str, fence: int) -> None:
+        self.session_id = session_id
+        self._hub = hub
+        self._fence = fence
+        self._number = 0
+        self._entries: deque[_Entry] = deque()
+        """Not yet both stored and shown, in order."""
+
+    def add(
+        self,
+        kind: AgentEventType,
+        at_ms: int,
+        *,
+        turn_id: str | None,
+        step_id: str | None = None,
+        attempt: int | None = None,
+        text: str | None = None,
+        data: JsonObject | None = None,
+    ) -> None:
+        """Adds an event.  A delta is shown as soon as all before it are; any other once ``stored`` says so."""
+        self._number += 1
+        event = AgentEvent(
+            cursor=cursor_for(self._fence, self._number),
+            type=kind,
+            session_id=self.session_id,
+            turn_id=turn_id,
+            step_execution_id=step_id,
+            attempt=attempt,
+            text=text,
+            data=data or {},
+            created_at=to_datetime(at_ms),
+        )
+        delta = kind in (AgentEventType.TEXT_DELTA, AgentEventType.REASONING_DELTA)
+        self._entries.append(_Entry(self._number, event, delta))
+        if delta:
+            self._show()
+
+    def unstored(self) -> tuple[EventPut, ...]:
+        """What the next write has to store, in order."""
+        return tuple(EventPut(entry.number, entry.event) for entry in self._entries if not entry.stored)
+
+    def stored(self, last: int) -> None:
+        """Everything up to number ``last`` is on disk."""
+        for entry in self._entries:
+            if entry.number <= last:
+                entry.stored = True
+        self._show()
+
+    def shown_not_stored(self) -> list[Shown]:
+        return [self._as_shown(entry) for entry in self._entries if entry.shown]
+
+    def _show(self) -> None:
+        for entry in self._entries:
+            if entry.shown:
+                continue
+            if not (entry.delta or entry.stored):
+                break
+            entry.shown = True
+            self._hub.show(self.session_id, self._as_shown(entry))
+        while self._entries and self._entries[0].stored and self._entries[0].shown:
+            self._entries.popleft()
+
+    def _as_shown(self, entry: _Entry) -> Shown:
+        previous = cursor_for(self._fence, entry.number - 1) if entry.number > 1 else None
+        return Shown(entry.event, previous)

@@ -1,0 +1,436 @@
+"""Turns the reducer's commands into one write of the store, and into the events that are shown once it is on disk."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from perdure.clock import to_datetime
+from perdure.engine.book import TurnBook, step_error
+from perdure.engine.feed import SessionFeed
+from perdure.engine.steps import ToolStepResult
+from perdure.faults import DurableWrite
+from perdure.session.model import (
+    DEFAULT_REJECTION_MESSAGE,
+    OUTCOME_UNKNOWN_TOOL_RESULT,
+    TOOL_CALL_NOT_RUN_ERROR_PREFIX,
+    AgentEventType,
+    ErrorInfo,
+    Interrupt,
+    InterruptStatus,
+    JsonObject,
+    RecordStatus,
+    StepName,
+    StepStatus,
+    TurnStatus,
+    Usage,
+    UserMessage,
+)
+from perdure.session.runner import Approval, CallRecord, CallRequest, ModelCall, NewMessage, Progress, TurnStart
+from perdure.session.state import (
+    BeginTurn,
+    BlockSession,
+    CloseSession,
+    Command,
+    ContinueTurn,
+    DropMessage,
+    EndTurn,
+    PutRecord,
+    PutStep,
+    RaiseInterrupt,
+    Reason,
+    SessionState,
+    SettleInterrupt,
+    SuspendTurn,
+)
+from perdure.store.base import (
+    CallPut,
+    InterruptEnd,
+    InterruptPut,
+    RecordPut,
+    SessionPut,
+    SessionWrite,
+    StepPut,
+    TurnBegin,
+    TurnChange,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Attachment:
+    """What comes with an input and is none of the reducer's business.
+
+    Attributes:
+        kinds: which durable writes the input itself is.
+        consumed: inbox positions that are done with once the input is applied.
+        message: of a message that arrived.
+        progress: of a model step.
+        requests: the calls that a model step asked for, by call id.
+        tool: how a tool step ended.
+        approval, rejection: what came with an answer.
+        resolved_by: who gave the answer.
+    """
+
+    kinds: tuple[DurableWrite, ...] = ()
+    consumed: tuple[int, ...] = ()
+    message: tuple[str, UserMessage] | None = None
+    progress: Progress | None = None
+    requests: dict[str, CallRequest] = field(default_factory=dict[str, CallRequest])
+    tool: ToolStepResult | None = None
+    approval: Approval | None = None
+    rejection: str | None = None
+    resolved_by: str | None = None
+
+
+NOTHING = Attachment()
+
+_ENDED = {
+    TurnStatus.COMPLETED: AgentEventType.TURN_COMPLETED,
+    TurnStatus.FAILED: AgentEventType.TURN_FAILED,
+    TurnStatus.CANCELLED: AgentEventType.TURN_CANCELLED,
+}
+
+_STEP_OF_CALL = (StepName.CALL_TOOL, StepName.CALL_SINGLE_ATTEMPT_TOOL)
+
+
+@dataclass(frozen=True, slots=True)
+class SessionFacts:
+    """What a scribe knows of its session beside the open turn."""
+
+    session_id: str
+    incarnation: str
+    user_id: str
+    definition: str
+    interrupt_deadline: timedelta | None
+
+
+class Draft:
+    """One write under way: fed with commands in order, then finished."""
+
+    def __init__(
+        self,
+        facts: SessionFacts,
+        feed: SessionFeed,
+        book: TurnBook | None,
+        messages: dict[str, UserMessage],
+        message_count: int,
+        attachment: Attachment,
+        now_ms: int,
+    ) -> None:
+        self.book = book
+        self.message_count = message_count
+        self._facts = facts
+        self._feed = feed
+        self._messages = messages
+        self._attached = attachment
+        self._now = now_ms
+        self._kinds: list[DurableWrite] = list(attachment.kinds)
+        self._steps: list[StepPut] = []
+        self._records: list[RecordPut] = []
+        self._interrupts: list[InterruptPut] = []
+        self._interrupt_ends: list[InterruptEnd] = []
+        self._new_messages: list[NewMessage] = []
+        self._dropped: list[str] = []
+        self._begin: TurnBegin | None = None
+        self._change: TurnChange | None = None
+        self._turn_id = book.turn_id if book is not None else None
+        """Of the turn that the messages and model calls of this write belong to."""
+        self._models: tuple[ModelCall, ...] = ()
+        if book is not None and book.unwritten_models:
+            self._models = tuple(book.unwritten_models)
+            book.unwritten_models.clear()
+            self._kinds.insert(0, DurableWrite.MODEL_RECORDED)
+
+    # ------------------------------------------------------------ feeding
+
+    def take_progress(self) -> None:
+        """What a model step brought: requests, messages, control calls."""
+        book, progress = self.book, self._attached.progress
+        if book is None:
+            return
+        book.requests.update(self._attached.requests)
+        if progress is None:
+            return
+        for control in progress.control_calls:
+            data: JsonObject = {
+                "tool_name": control.tool_name,
+                "tool_call_id": control.call_id,
+                "arguments": control.arguments,
+            }
+            self._show(AgentEventType.TOOL_CALL_STARTED, data)
+            self._show(AgentEventType.TOOL_CALL_FINISHED, {**data, "status": RecordStatus.SUCCEEDED.value})
+        self.add_messages(progress.messages)
+
+    def add_messages(self, messages: Sequence[NewMessage]) -> None:
+        book = self.book
+        assert book is not None
+        for message in messages:
+            if message.ordinal < book.stored_messages:
+                continue
+            self._new_messages.append(message)
+            book.stored_messages = message.ordinal + 1
+            self.message_count = book.start.history_length + book.stored_messages
+            # Readers get the item itself from the message: it is not stored twice.
+            self._show(AgentEventType.MESSAGE, {"index": book.start.history_length + message.ordinal})
+
+    def take(self, command: Command) -> None:
+        """Takes one command that is to be stored; ignores the others."""
+        match command:
+            case PutStep():
+                self._put_step(command)
+            case PutRecord():
+                self._put_record(command)
+            case RaiseInterrupt():
+                self._raise_interrupt(command)
+            case SettleInterrupt(interrupt_id, status):
+                self._settle_interrupt(interrupt_id, status)
+            case BeginTurn(turn_id, number):
+                self._begin_turn(turn_id, number)
+            case SuspendTurn(turn_id):
+                self._change = TurnChange(turn_id, TurnStatus.WAITING)
+                self._show_turn(AgentEventType.TURN_SUSPENDED, TurnStatus.WAITING)
+            case ContinueTurn(turn_id):
+                self._change = TurnChange(turn_id, TurnStatus.RUNNING)
+            case EndTurn(turn_id, status, error):
+                self._end_turn(turn_id, status, error)
+            case DropMessage(turn_id):
+                self._dropped.append(turn_id)
+                self._messages.pop(turn_id, None)
+            case BlockSession(error):
+                self._kinds.append(DurableWrite.SESSION_BLOCKED)
+                self._show(AgentEventType.SESSION_BLOCKED, {"error": error.model_dump(mode="json")})
+            case CloseSession():
+                self._kinds.append(DurableWrite.SESSION_CLOSED)
+                self._show(AgentEventType.SESSION_CLOSED, {})
+            case _:
+                pass
+
+    # ------------------------------------------------------------ commands
+
+    def _put_step(self, put: PutStep) -> None:
+        error = None
+        if put.call_id is not None and self.book is not None and put.name in _STEP_OF_CALL:
+            record = self.book.records.get(put.call_id)
+            if put.status.settled and record is not None:
+                error = step_error(record.status, record.error)
+            if put.status is StepStatus.RUNNING:
+                self._show_call(AgentEventType.TOOL_CALL_STARTED, put.call_id, put.step_id, put.attempts)
+            elif put.status.settled:
+                self._show_call(AgentEventType.TOOL_CALL_FINISHED, put.call_id, put.step_id, put.attempts)
+        key = put.call_id or ""
+        if put.name is StepName.RUN_MODEL and put.status.settled and self._attached.progress is not None:
+            key = " ".join(self._attached.progress.model_keys)
+        waits = put.name in (StepName.AWAIT_USER_MESSAGE, StepName.AWAIT_TOOL_APPROVAL)
+        started = put.status is StepStatus.RUNNING or (waits and not put.status.settled)
+        instant = put.name is StepName.RESUME_TURN
+        self._steps.append(
+            StepPut(
+                step_id=put.step_id,
+                turn_id=put.turn_id,
+                name=put.name,
+                status=put.status,
+                attempts=put.attempts,
+                key=key,
+                call_id=put.call_id,
+                started_at_ms=self._now if started or instant else None,
+                settled_at_ms=self._now if put.status.settled else None,
+                error=error,
+            )
+        )
+
+    def _put_record(self, put: PutRecord) -> None:
+        book = self.book
+        assert book is not None
+        tool = self._attached.tool if put.reason is None else None
+        assert (tool is None) == (put.reason is not None)
+        error = self._reason_error(put.reason) if put.reason is not None else (tool.error if tool else None)
+        record = CallRecord(
+            call_id=put.call_id,
+            sequence=book.next_sequence(),
+            status=put.status,
+            outcome=tool.outcome if tool is not None else None,
+            error=error,
+            settled_at_ms=self._now,
+        )
+        book.records[put.call_id] = record
+        self._records.append(
+            RecordPut(
+                turn_id=book.turn_id,
+                call_id=put.call_id,
+                sequence=record.sequence,
+                status=put.status,
+                settled_at_ms=self._now,
+                outcome=record.outcome,
+                result=tool.result if tool is not None else None,
+                error=error,
+            )
+        )
+        if DurableWrite.STEP_SETTLED not in self._kinds:
+            self._kinds.append(DurableWrite.STEP_SETTLED)
+
+    def _reason_error(self, reason: Reason) -> ErrorInfo:
+        match reason:
+            case Reason.REJECTED:
+                message = self._attached.rejection or DEFAULT_REJECTION_MESSAGE
+            case Reason.EXPIRED:
+                message = f"{TOOL_CALL_NOT_RUN_ERROR_PREFIX}: nobody approved it before its deadline"
+            case Reason.NOT_RUN:
+                message = f"{TOOL_CALL_NOT_RUN_ERROR_PREFIX}: the turn ended first"
+            case Reason.STOPPED:
+                message = "the call was stopped because its turn ended"
+            case Reason.INTERRUPTED:
+                message = OUTCOME_UNKNOWN_TOOL_RESULT
+        return ErrorInfo(code=reason.value, message=message)
+
+    def _raise_interrupt(self, raised: RaiseInterrupt) -> None:
+        book = self.book
+        assert book is not None
+        request = book.requests[raised.call_id]
+        limit = self._facts.interrupt_deadline
+        deadline_ms = None if limit is None else self._now + round(limit.total_seconds() * 1000)
+        interrupt = Interrupt(
+            interrupt_id=raised.interrupt_id,
+            kind=raised.kind,
+            turn_id=book.turn_id,
+            tool_name=request.tool_name,
+            tool_call_id=request.call_id,
+            arguments=request.arguments,
+            agent_name=request.agent_name,
+            hint=request.hint,
+            payload=request.payload,
+            created_at=to_datetime(self._now),
+            deadline=None if deadline_ms is None else to_datetime(deadline_ms),
+        )
+        book.interrupts[raised.interrupt_id] = interrupt
+        self._interrupts.append(
+            InterruptPut(raised.interrupt_id, book.turn_id, raised.call_id, raised.kind, self._now, deadline_ms)
+        )
+        self._show(AgentEventType.INTERRUPT_REQUESTED, interrupt.model_dump(mode="json"))
+
+    def _settle_interrupt(self, interrupt_id: str, status: InterruptStatus) -> None:
+        book = self.book
+        assert book is not None
+        if status in (InterruptStatus.EXPIRED, InterruptStatus.WITHDRAWN):
+            self._interrupt_ends.append(InterruptEnd(interrupt_id, status))
+        interrupt = book.interrupts.pop(interrupt_id, None)
+        if interrupt is None:
+            return
+        if status is InterruptStatus.APPROVED:
+            book.approvals[interrupt.tool_call_id] = self._attached.approval or Approval()
+        resolved = interrupt.model_copy(
+            update={"status": status, "resolved_at": to_datetime(self._now), "resolved_by": self._attached.resolved_by}
+        )
+        self._show(AgentEventType.INTERRUPT_RESOLVED, resolved.model_dump(mode="json"))
+
+    def _begin_turn(self, turn_id: str, number: int) -> None:
+        self._kinds.append(DurableWrite.TURN_STARTED)
+        self._begin = TurnBegin(turn_id, number, self._now)
+        start = TurnStart(
+            session_id=self._facts.session_id,
+            incarnation=self._facts.incarnation,
+            user_id=self._facts.user_id,
+            turn_id=turn_id,
+            number=number,
+            message=self._messages.pop(turn_id),
+            started_at_ms=self._now,
+            history_length=self.message_count,
+        )
+        self.book = TurnBook(start)
+        self._show_turn(AgentEventType.TURN_STARTED, TurnStatus.RUNNING)
+
+    def _end_turn(self, turn_id: str, status: TurnStatus, error: ErrorInfo | None) -> None:
+        book = self.book
+        assert book is not None
+        self._kinds.append(DurableWrite.TURN_ENDED)
+        self._change = TurnChange(turn_id, status, self._now, error)
+        info = book.info(status, ended_at_ms=self._now, error=error)
+        self._show(_ENDED[status], info.model_dump(mode="json"))
+        self.book = None
+
+    # ------------------------------------------------------------ showing
+
+    def _show(self, kind: AgentEventType, data: JsonObject) -> None:
+        self._feed.add(kind, self._now, turn_id=self.book.turn_id if self.book is not None else None, data=data)
+
+    def _show_turn(self, kind: AgentEventType, status: TurnStatus) -> None:
+        assert self.book is not None
+        self._show(kind, self.book.info(status).model_dump(mode="json"))
+
+    def _show_call(self, kind: AgentEventType, call_id: str, step_id: str, attempt: int) -> None:
+        assert self.book is not None
+        request = self.book.requests[call_id]
+        data: JsonObject = {
+            "tool_name": request.tool_name,
+            "tool_call_id": call_id,
+            "arguments": request.arguments,
+        }
+        if kind is AgentEventType.TOOL_CALL_FINISHED:
+            data["status"] = self.book.records[call_id].status.value
+        self._feed.add(kind, self._now, turn_id=self.book.turn_id, step_id=step_id, attempt=attempt, data=data)
+
+    # ------------------------------------------------------------ finishing
+
+    def finish(self, before: SessionState, after: SessionState) -> SessionWrite:
+        """The write, when all commands are taken."""
+        session = None
+        if self._begin is not None or _session_row(before) != _session_row(after):
+            session = SessionPut(
+                status=after.status,
+                await_step_id=after.await_step_id,
+                blocked=after.blocked,
+                closed=after.closed,
+                definition=self._facts.definition if after.turn is not None else None,
+            )
+        return SessionWrite(
+            kinds=tuple(dict.fromkeys(self._kinds)),
+            session=session,
+            consumed=self._attached.consumed,
+            begin=self._begin,
+            turn=self._change,
+            usage=_sum_usage(self._models),
+            steps=tuple(self._steps),
+            calls=self._call_puts(before, after),
+            records=tuple(self._records),
+            model_calls=self._models,
+            interrupts=tuple(self._interrupts),
+            interrupt_ends=tuple(self._interrupt_ends),
+            messages=tuple(self._new_messages),
+            turn_id=self._turn_id or (self.book.turn_id if self.book is not None else None),
+            dropped=tuple(self._dropped),
+            events=self._feed.unstored(),
+        )
+
+    def _call_puts(self, before: SessionState, after: SessionState) -> tuple[CallPut, ...]:
+        """The calls whose stored facts this step of the loop changed."""
+        turn = after.turn
+        if turn is None:
+            return ()
+        same = before.turn is not None and before.turn.turn_id == turn.turn_id
+        known = before.turn.calls if same and before.turn is not None else {}
+        puts: list[CallPut] = []
+        for call in turn.calls.values():
+            old = known.get(call.call_id)
+            if old is not None and (old.phase, old.attempts) == (call.phase, call.attempts):
+                continue
+            puts.append(
+                CallPut(
+                    turn_id=turn.turn_id,
+                    call_id=call.call_id,
+                    phase=call.phase,
+                    attempts=call.attempts,
+                    step_id=call.step_id,
+                    approval_step_id=call.approval_step_id,
+                    interrupt_id=call.interrupt_id,
+                    request=self._attached.requests.get(call.call_id) if old is None else None,
+                )
+            )
+        return tuple(puts)
+
+
+def _session_row(state: SessionState) -> tuple[object, ...]:
+    return (state.status, state.await_step_id, state.blocked, state.closed)
+
+
+def _sum_usage(models: Sequence[ModelCall]) -> Usage | None:
+    return sum((call.usage for call in models), Usage()) if models else None
