@@ -83,6 +83,7 @@ class _Entry:
     number: int
     event: AgentEvent
     delta: bool
+    taken: bool = False
     stored: bool = False
     shown: bool = False
 
@@ -127,9 +128,14 @@ class SessionFeed:
         if delta:
             self._show()
 
-    def unstored(self) -> tuple[EventPut, ...]:
-        """What the next write has to store, in order."""
-        return tuple(EventPut(entry.number, entry.event) for entry in self._entries if not entry.stored)
+    def take_unstored(self) -> tuple[EventPut, ...]:
+        """What the next write has to store, in order.  Each event is taken once: writes are applied in order."""
+        puts: list[EventPut] = []
+        for entry in self._entries:
+            if not entry.taken:
+                entry.taken = True
+                puts.append(EventPut(entry.number, entry.event))
+        return tuple(puts)
 
     def stored(self, last: int) -> None:
         """Everything up to number ``last`` is on disk."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -161,6 +162,11 @@ class Draft:
             self._show(AgentEventType.TOOL_CALL_STARTED, data)
             self._show(AgentEventType.TOOL_CALL_FINISHED, {**data, "status": RecordStatus.SUCCEEDED.value})
         self.add_messages(progress.messages)
+
+    @property
+    def new_items(self) -> list[JsonObject]:
+        """The framework items of the messages that this write stores."""
+        return [json.loads(message.item) for message in self._new_messages]
 
     def add_messages(self, messages: Sequence[NewMessage]) -> None:
         book = self.book
@@ -398,7 +404,7 @@ class Draft:
             messages=tuple(self._new_messages),
             turn_id=self._turn_id or (self.book.turn_id if self.book is not None else None),
             dropped=tuple(self._dropped),
-            events=self._feed.unstored(),
+            events=self._feed.take_unstored(),
         )
 
     def _call_puts(self, before: SessionState, after: SessionState) -> tuple[CallPut, ...]:
