@@ -17,12 +17,20 @@ from perdure.clock import Clock, to_ms
 from perdure.engine.book import TurnBook, max_attempts_of, restore_book, restore_state
 from perdure.engine.feed import FeedHub, SessionFeed
 from perdure.engine.scribe import NOTHING, Attachment, Draft, SessionFacts
-from perdure.engine.steps import run_tool_step
+from perdure.engine.steps import ToolStepResult, run_tool_step
 from perdure.engine.turn_log import StoreTurnLog
 from perdure.errors import LeaseLost, NonDeterminismError, PerdureError, StoreError
 from perdure.faults import DurableWrite, InjectedFault
 from perdure.session.flow import reduce
-from perdure.session.model import NO_USAGE, ErrorInfo, SessionStatus, TurnStatus, UserMessage
+from perdure.session.model import (
+    NO_USAGE,
+    TOOL_CALL_NOT_RUN_ERROR_PREFIX,
+    ErrorInfo,
+    RecordStatus,
+    SessionStatus,
+    TurnStatus,
+    UserMessage,
+)
 from perdure.session.runner import (
     AgentSessionFlow,
     Approval,
@@ -67,6 +75,9 @@ from perdure.store.base import ClaimedSession, InboxItem, InboxKind, SessionStor
 
 FLUSH_DELAY = timedelta(milliseconds=20)
 """How long a text delta or a model call's record may wait for a write to go along with before it gets one of its own."""
+
+_ENGINE_FAULTS = (LeaseLost, StoreError, InjectedFault)
+"""Failures of the engine's own ground: they end the actor, not the turn."""
 
 _CHECK = "check"
 """Key of the task that finds out whether the code fits."""
@@ -220,6 +231,9 @@ class SessionActor:
         if arrival.attachment.message is not None:
             turn_id, message = arrival.attachment.message
             self._messages[turn_id] = message
+        if isinstance(arrival.given, (ModelStepSettled, CallSettled)):
+            # Its task has nothing left to do; without it the session may be released with this very write.
+            self._tasks.pop(arrival.given.step_id, None)
         before = self.state
         after, commands = reduce(before, arrival.given)
         draft = await self._draft(commands, arrival.attachment)
@@ -319,11 +333,13 @@ class SessionActor:
         task.add_done_callback(lambda done: self._finished(key, done))
 
     def _finished(self, key: str, task: asyncio.Task[None]) -> None:
-        if self._tasks.get(key) is task:
+        pending = self._tasks.get(key) is task
+        if pending:
             del self._tasks[key]
         if not task.cancelled() and (failure := task.exception()) is not None:
             self._failure = failure
-        self._arrivals.put_nowait(_Signal.WAKE)
+        if pending or self._failure is not None:
+            self._arrivals.put_nowait(_Signal.WAKE)
 
     def _stop(self, key: str) -> None:
         task = self._tasks.pop(key, None)
@@ -340,7 +356,7 @@ class SessionActor:
             result = await live.drive(step_id, records)
         except NonDeterminismError as error:
             self._code_differs(error)
-        except (LeaseLost, StoreError, InjectedFault):
+        except _ENGINE_FAULTS:
             raise
         except Exception as error:
             # Not the agent's fault, but its turn must end all the same: a fault of ours, or of the framework.
@@ -353,28 +369,32 @@ class SessionActor:
         try:
             live = await self._open_live()
             await live.ready(run.call_id)
-            if run.single_attempt and not await self._mark_started(run.step_id):
-                return
-            assert self._book is not None
-            request = self._book.requests[run.call_id]
-
-            async def attempt_failed() -> None:
-                await self._tell(AttemptFailed(run.step_id), DurableWrite.ATTEMPT_FAILED)
-
-            approval = self._book.approvals.get(run.call_id)
-            result = await run_tool_step(live, request, run.attempt, approval, attempt_failed)
         except NonDeterminismError as error:
             self._code_differs(error)
-        else:
-            settled = _Arrival(CallSettled(run.step_id, result.status), Attachment(tool=result))
-            self._arrivals.put_nowait(settled)
+            return
+        except _ENGINE_FAULTS:
+            raise
+        except Exception as error:
+            self._call_settled(run.step_id, not_run(error))
+            return
+        if run.single_attempt and not await self._tell(AttemptStarted(run.step_id), DurableWrite.ATTEMPT_STARTED):
+            return
+        assert self._book is not None
 
-    async def _mark_started(self, step_id: str) -> bool:
-        """Stores that a single-attempt call is about to run (J2).  False: the turn moved on, do not run it."""
-        return await self._tell(AttemptStarted(step_id), DurableWrite.ATTEMPT_STARTED)
+        async def attempt_failed() -> None:
+            await self._tell(AttemptFailed(run.step_id), DurableWrite.ATTEMPT_FAILED)
+
+        request, approval = self._book.requests[run.call_id], self._book.approvals.get(run.call_id)
+        self._call_settled(run.step_id, await run_tool_step(live, request, run.attempt, approval, attempt_failed))
+
+    def _call_settled(self, step_id: str, result: ToolStepResult) -> None:
+        self._arrivals.put_nowait(_Arrival(CallSettled(step_id, result.status), Attachment(tool=result)))
 
     async def _tell(self, given: Input, kind: DurableWrite) -> bool:
-        """Gives an input to the loop and waits until what follows from it is on disk."""
+        """Gives an input to the loop and waits until what follows from it is on disk.
+
+        False: the loop had no use for it, because the turn has moved on.
+        """
         applied: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._arrivals.put_nowait(_Arrival(given, Attachment(kinds=(kind,)), applied))
         return await applied
@@ -468,6 +488,13 @@ def error_info(error: BaseException) -> ErrorInfo:
     if isinstance(error, PerdureError):
         return ErrorInfo(code=error.code, message=error.message, facts=dict(error.facts))
     return ErrorInfo(code=type(error).__name__, message=str(error) or type(error).__name__)
+
+
+def not_run(error: Exception) -> ToolStepResult:
+    """The result of a call whose live turn could not be brought up."""
+    info = error_info(error)
+    message = f"{TOOL_CALL_NOT_RUN_ERROR_PREFIX}: {info.message}"
+    return ToolStepResult(RecordStatus.FAILED, None, None, info.model_copy(update={"message": message}))
 
 
 def _arrival_of(item: InboxItem) -> _Arrival:

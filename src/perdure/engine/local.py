@@ -1,0 +1,144 @@
+"""The local engine: any number of worker processes that share one store."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
+from types import TracebackType
+from typing import Self
+
+from perdure.clock import Clock
+from perdure.engine.feed import FeedHub, Subscription
+from perdure.engine.worker import EngineWorker, WorkerOptions
+from perdure.errors import UsageError
+from perdure.ids import IdSource
+from perdure.session.runner import AgentSessionFlow
+from perdure.store.base import Change, SessionStore
+
+
+class LocalEngine:
+    """Schedules sessions by claims in the store; see ``perdure.engine.base.Engine``."""
+
+    def __init__(
+        self,
+        store: SessionStore,
+        flows: Iterable[AgentSessionFlow],
+        *,
+        clock: Clock,
+        ids: IdSource,
+        options: WorkerOptions | None = None,
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._ids = ids
+        self._options = options or WorkerOptions()
+        self._flows = _by_type(flows)
+        self._hub = FeedHub()
+        self._open = False
+        self._unlisten: Callable[[], None] = lambda: None
+
+    @property
+    def address(self) -> str:
+        return self._store.address
+
+    @property
+    def store(self) -> SessionStore:
+        return self._store
+
+    @property
+    def clock(self) -> Clock:
+        return self._clock
+
+    @property
+    def ids(self) -> IdSource:
+        return self._ids
+
+    @property
+    def flows(self) -> Mapping[str, AgentSessionFlow]:
+        return self._flows
+
+    async def open(self) -> Self:
+        if not self._open:
+            await self._store.open()
+            self._unlisten = self._store.listen(self._changed)
+            self._open = True
+        return self
+
+    async def close(self) -> None:
+        if self._open:
+            self._open = False
+            self._unlisten()
+            await self._store.close()
+            for flow in self._flows.values():
+                await flow.runner.close()
+
+    async def __aenter__(self) -> Self:
+        return await self.open()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    @asynccontextmanager
+    async def worker(self) -> AsyncIterator[None]:
+        worker = self._new_worker()
+        await worker.start()
+        try:
+            yield
+        finally:
+            await worker.stop()
+
+    async def serve(self, *, ready: Callable[[], None] | None = None) -> None:
+        worker = self._new_worker()
+        loop = asyncio.get_running_loop()
+        signals: asyncio.Queue[int] = asyncio.Queue()
+        caught = (signal.SIGTERM, signal.SIGINT)
+        for number in caught:
+            loop.add_signal_handler(number, signals.put_nowait, number)
+        try:
+            await worker.start()
+            if ready is not None:
+                ready()
+            await signals.get()
+            draining = asyncio.create_task(worker.stop())
+            second = asyncio.create_task(signals.get())
+            await asyncio.wait((draining, second), return_when=asyncio.FIRST_COMPLETED)
+            if not draining.done():
+                draining.cancel()
+                await asyncio.gather(draining, return_exceptions=True)
+                await worker.abort()
+            second.cancel()
+            await draining if not draining.cancelled() else None
+        finally:
+            for number in caught:
+                loop.remove_signal_handler(number)
+
+    def subscribe(self, session_id: str) -> Subscription:
+        return self._hub.subscribe(session_id)
+
+    def unsubscribe(self, session_id: str, subscription: Subscription) -> None:
+        self._hub.unsubscribe(session_id, subscription)
+
+    def _changed(self, change: Change) -> None:
+        self._hub.wake(change.sessions)
+
+    def _new_worker(self) -> EngineWorker:
+        if not self._open:
+            raise UsageError("the engine is not open; enter it with 'async with open_engine(...) as engine' first")
+        if not self._flows:
+            raise UsageError("this engine has no flows to work on; pass flows=[...] to open_engine")
+        return EngineWorker(self._store, self._clock, self._ids, self._hub, self._flows, self._options)
+
+
+def _by_type(flows: Iterable[AgentSessionFlow]) -> dict[str, AgentSessionFlow]:
+    known: dict[str, AgentSessionFlow] = {}
+    for flow in flows:
+        if flow.flow_type in known:
+            raise UsageError(
+                f"two flows have the flow_type {flow.flow_type!r}; give each its own", flow_type=flow.flow_type
+            )
+        known[flow.flow_type] = flow
+    return known
