@@ -358,8 +358,7 @@ class SessionActor:
             self._code_differs(error)
         except _ENGINE_FAULTS:
             raise
-        except Exception as error:
-            # Not the agent's fault, but its turn must end all the same: a fault of ours, or of the framework.
+        except Exception as error:  # noqa: BLE001 - a fault of ours or of the framework; the turn must end all the same
             settled = ModelStepSettled(step_id, ModelFailed(error_info(error)))
             self._arrivals.put_nowait(_Arrival(settled, Attachment(kinds=(DurableWrite.MODEL_STEP_SETTLED,))))
         else:
@@ -374,7 +373,7 @@ class SessionActor:
             return
         except _ENGINE_FAULTS:
             raise
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - as above; the call did not run
             self._call_settled(run.step_id, not_run(error))
             return
         if run.single_attempt and not await self._tell(AttemptStarted(run.step_id), DurableWrite.ATTEMPT_STARTED):

@@ -37,7 +37,7 @@ class LocalEngine:
         self._flows = _by_type(flows)
         self._hub = FeedHub()
         self._open = False
-        self._unlisten: Callable[[], None] = lambda: None
+        self._unlisten: Callable[[], None] | None = None
 
     @property
     def address(self) -> str:
@@ -69,7 +69,8 @@ class LocalEngine:
     async def close(self) -> None:
         if self._open:
             self._open = False
-            self._unlisten()
+            if self._unlisten is not None:
+                self._unlisten()
             await self._store.close()
             for flow in self._flows.values():
                 await flow.runner.close()

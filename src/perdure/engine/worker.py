@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -76,7 +76,7 @@ class EngineWorker:
         self._work = asyncio.Event()
         self._stopping = False
         self._loops: list[asyncio.Task[None]] = []
-        self._unlisten = lambda: None
+        self._unlisten: Callable[[], None] | None = None
 
     @property
     def active(self) -> int:
@@ -101,7 +101,6 @@ class EngineWorker:
     async def stop(self) -> None:
         """Stops claiming, lets running steps finish within the grace, releases all sessions, and signs off."""
         self._stopping = True
-        self._unlisten()
         for actor in self._actors.values():
             actor.drain()
         if self._tasks:
@@ -111,7 +110,9 @@ class EngineWorker:
     async def abort(self) -> None:
         """Stops at once.  What runs is cut off, as if the process had died, and is recovered like that."""
         self._stopping = True
-        self._unlisten()
+        if self._unlisten is not None:
+            self._unlisten()
+            self._unlisten = None
         for task in (*self._loops, *self._tasks.values()):
             task.cancel()
         await asyncio.gather(*self._loops, *self._tasks.values(), return_exceptions=True)
@@ -136,9 +137,9 @@ class EngineWorker:
             self._work.set()
             return
         for session_id in change.sessions:
-            actor = self._actors.get(session_id)
-            if actor is not None:
-                actor.poke()
+            owned = self._actors.get(session_id)
+            if owned is not None:
+                owned.poke()
         # Also when all of them are ours: an actor may be releasing its session right now.
         self._work.set()
 
@@ -220,7 +221,7 @@ class EngineWorker:
             self._failures.pop(actor.session_id, None)
         except LeaseLost:
             logger.info("session %s has another owner now", actor.session_id)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - whatever it is, the session must go on and the worker with it
             await self._give_back(actor, error)
         finally:
             if self._actors.get(actor.session_id) is actor:

@@ -1,0 +1,422 @@
+"""``AgentSessionClient``: start sessions, talk to them, answer them, watch them.  From any process that reaches the store."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from datetime import timedelta
+
+from pydantic import BaseModel
+
+from perdure.engine.base import Engine
+from perdure.engine.feed import Subscription
+from perdure.errors import EventCursorExpired, FlowNotFound, UsageError, WaitTimeout
+from perdure.ids import new_turn_id
+from perdure.session.flow import await_step_id
+from perdure.session.model import (
+    AgentEvent,
+    AgentEventType,
+    AgentSnapshot,
+    ImageInput,
+    Interrupt,
+    JsonObject,
+    JsonValue,
+    Message,
+    Page,
+    SessionStatus,
+    SessionSummary,
+    StepRecord,
+    UserMessage,
+)
+from perdure.session.runner import DEFAULT_EVENT_STREAM_CAPACITY_BYTES, AgentSessionFlow
+from perdure.session.values import ensure_storable, fingerprint
+from perdure.store.base import Answer, NewSession, Request, SessionFilter
+
+DEFAULT_PAGE = 100
+MAX_PAGE = 1000
+MAX_SESSION_ID_LENGTH = 256
+
+WATCH_INTERVAL = timedelta(seconds=1)
+"""How often ``wait`` and ``stream_events`` look even when nothing woke them."""
+
+_EVENT_PAGE = 500
+
+
+class AgentSessionClient:
+    """Talks to the sessions of one flow (or, without a flow, to any session that exists).
+
+    Every mutating method takes a ``request_id``: the same call under the same id is done once, and its repeat returns
+    what the first one returned.
+
+    Args:
+        engine: an open engine.
+        flow: the flow whose sessions are started; its ``flow_type`` is enough.  ``None``: this client starts none.
+    """
+
+    def __init__(self, engine: Engine, flow: AgentSessionFlow | str | None = None) -> None:
+        self._engine = engine
+        self._store = engine.store
+        if isinstance(flow, str):
+            self._flow_type: str | None = flow
+            self._flow = engine.flows.get(flow)
+        else:
+            self._flow_type = flow.flow_type if flow is not None else None
+            self._flow = flow
+
+    # ------------------------------------------------------------ writing
+
+    async def start_session(
+        self,
+        session_id: str,
+        message: str | None = None,
+        *,
+        user_id: str | None = None,
+        state: Mapping[str, JsonValue] | None = None,
+        state_delta: Mapping[str, JsonValue] | None = None,
+        images: Sequence[ImageInput] = (),
+        run_config: BaseModel | Mapping[str, JsonValue] | None = None,
+        request_id: str | None = None,
+    ) -> str | None:
+        """Creates a session and, with a message, begins its first turn.  Idempotent: an equal second start is no error.
+
+        Args:
+            session_id: 1 to 256 printable characters; also the ADK session id.
+            message: the first user message; ``None`` creates an idle session.
+            user_id: the ADK user id; ``None`` is the flow's.
+            state: the session's initial state; ``app:`` and ``user:`` keys are shared as ADK defines them.
+            state_delta: state to set with the first message.
+            run_config: the framework's run configuration for the first turn; ``None`` is the flow's.
+
+        Returns:
+            The id of the first turn; ``None`` without a message.
+
+        Raises:
+            UsageError: an argument is wrong, or the client has no flow.
+            ValueNotStorable: a state value has no JSON form; names its key.
+            SessionAlreadyExists: the id is taken by a session that was started otherwise.
+        """
+        if self._flow_type is None:
+            raise UsageError("this client has no flow to start sessions of; use AgentSessionClient(engine, flow)")
+        check_session_id(session_id)
+        initial = dict(state or {})
+        ensure_storable(initial, "state")
+        first = None if message is None else self._message(message, images, state_delta, run_config)
+        if message is None and (images or state_delta or run_config):
+            raise UsageError("images, state_delta and run_config go with a message; pass one")
+        user = user_id or (self._flow.user_id if self._flow is not None else "user")
+        new = NewSession(
+            session_id=session_id,
+            incarnation=self._engine.ids.new_id(),
+            flow_type=self._flow_type,
+            app_name=self._flow.app_name if self._flow is not None else self._flow_type,
+            user_id=user,
+            state=initial,
+            event_capacity_bytes=(
+                self._flow.event_stream_capacity_bytes if self._flow else DEFAULT_EVENT_STREAM_CAPACITY_BYTES
+            ),
+            await_step_id=await_step_id(0),
+        )
+        content = None if first is None else first.model_dump(mode="json")
+        request = Request(request_id, fingerprint("start", self._flow_type, user, initial, content))
+        turn = None if first is None else (new_turn_id(self._engine.ids), first)
+        return await self._store.create_session(new, turn, request, self._now())
+
+    async def send_user_message(
+        self,
+        session_id: str,
+        text: str,
+        *,
+        state_delta: Mapping[str, JsonValue] | None = None,
+        images: Sequence[ImageInput] = (),
+        run_config: BaseModel | Mapping[str, JsonValue] | None = None,
+        request_id: str | None = None,
+    ) -> str:
+        """Sends a message.  While a turn runs it is queued, first in first out.  When this returns it is on disk.
+
+        Returns:
+            The id of the turn that the message starts.
+
+        Raises:
+            SessionNotFound, SessionClosed, RequestConflict
+            UsageError: an argument is wrong.
+            ValueNotStorable: a state value has no JSON form; names its key.
+            PayloadTooLarge
+        """
+        message = self._message(text, images, state_delta, run_config)
+        request = Request(request_id, fingerprint("send", message.model_dump(mode="json")))
+        turn_id = new_turn_id(self._engine.ids)
+        return await self._store.accept_message(session_id, turn_id, message, request, self._now())
+
+    async def resolve_interrupt(
+        self,
+        session_id: str,
+        interrupt_id: str,
+        *,
+        approved: bool,
+        payload: JsonValue = None,
+        message: str | None = None,
+        resolved_by: str | None = None,
+        request_id: str | None = None,
+    ) -> Interrupt:
+        """Approves or rejects what an interrupt asks.  Once: the identical answer again changes nothing.
+
+        Args:
+            payload: reaches the tool as ``ToolConfirmation.payload``.
+            message: what the model sees of a rejection; ``None`` for ADK's words.
+            resolved_by: who decides; kept with the interrupt.
+
+        Raises:
+            SessionNotFound, InterruptNotFound, InterruptAlreadyResolved, InterruptExpired, InterruptWithdrawn
+            SessionBlocked: the agent's code does not fit the session; the interrupt stays pending.
+            ValueNotStorable: the payload has no JSON form.
+        """
+        ensure_storable(payload, "payload")
+        answer = Answer(approved, payload, message, resolved_by)
+        request = Request(request_id, fingerprint("resolve", interrupt_id, approved, payload, message))
+        return await self._store.answer_interrupt(session_id, interrupt_id, answer, request, self._now())
+
+    async def cancel_turn(self, session_id: str, *, turn_id: str | None = None, request_id: str | None = None) -> None:
+        """Stops the running or waiting turn; with ``turn_id`` that turn only, be it open or queued.
+
+        Running reads stop, a write that is under way gets the outcome ``outcome_unknown``, pending interrupts are
+        withdrawn, and a note tells the next turn's model.  Returns when the request is on disk; ``wait`` shows its end.
+
+        Raises:
+            SessionNotFound
+            TurnNotFound: ``turn_id`` is neither open nor queued.
+        """
+        request = Request(request_id, fingerprint("cancel", turn_id))
+        await self._store.accept_cancel(session_id, turn_id, request, self._now())
+
+    async def close_session(self, session_id: str, *, request_id: str | None = None) -> None:
+        """Closes a session: it takes no more messages, its open turn is cancelled, queued messages never begin.
+
+        It can still be read.  Idempotent.
+
+        Raises:
+            SessionNotFound
+        """
+        request = Request(request_id, fingerprint("close"))
+        await self._store.accept_close(session_id, request, self._now())
+
+    async def delete_session(self, session_id: str) -> None:
+        """Deletes a session and everything of it, at once and for good.
+
+        Raises:
+            SessionNotFound
+        """
+        await self._store.delete_session(session_id)
+
+    # ------------------------------------------------------------ reading
+
+    async def get_agent_snapshot(self, session_id: str) -> AgentSnapshot:
+        """The session as it is now.
+
+        Raises:
+            SessionNotFound
+        """
+        return await self._store.read_snapshot(session_id, self._now())
+
+    async def wait(self, session_id: str, *, timeout: float | None = None) -> AgentSnapshot:
+        """Waits until the session is idle with an empty queue, waits for someone, is blocked, or is closed.
+
+        Args:
+            timeout: seconds; ``None`` waits for ever.
+
+        Raises:
+            SessionNotFound
+            WaitTimeout: the time ran out; the session goes on.
+        """
+        subscription = self._engine.subscribe(session_id)
+        try:
+            async with asyncio.timeout(timeout):
+                while True:
+                    subscription.wake.clear()
+                    subscription.items.clear()
+                    snapshot = await self.get_agent_snapshot(session_id)
+                    if _rests(snapshot):
+                        return snapshot
+                    await _woken(subscription)
+        except TimeoutError:
+            snapshot = await self.get_agent_snapshot(session_id)
+            if _rests(snapshot):
+                return snapshot
+            hint = "" if snapshot.served else f"; no live worker serves the flow type {snapshot.flow_type!r}"
+            raise WaitTimeout(
+                f"session {session_id!r} is still {snapshot.status.value} after {timeout:g} s{hint}. It goes on; wait again",
+                session_id=session_id,
+                timeout=timeout,
+                status=snapshot.status.value,
+            ) from None
+        finally:
+            self._engine.unsubscribe(session_id, subscription)
+
+    async def list_messages(
+        self, session_id: str, *, after: str | None = None, limit: int = DEFAULT_PAGE
+    ) -> Page[Message]:
+        """The conversation, oldest first.
+
+        Args:
+            after: ``next_cursor`` of the page before; ``None`` from the start.
+            limit: 1 to 1000.
+
+        Raises:
+            SessionNotFound, UsageError
+        """
+        return await self._store.list_messages(session_id, _position(after), _limit(limit))
+
+    async def read_step_history(
+        self, session_id: str, *, after: str | None = None, limit: int = DEFAULT_PAGE
+    ) -> Page[StepRecord]:
+        """Every step of the session, in the order in which they came up; arguments as for ``list_messages``.
+
+        Raises:
+            SessionNotFound, UsageError
+        """
+        return await self._store.read_steps(session_id, _position(after), _limit(limit))
+
+    async def list_sessions(
+        self,
+        *,
+        flow_type: str | None = None,
+        user_id: str | None = None,
+        status: SessionStatus | None = None,
+        after: str | None = None,
+        limit: int = DEFAULT_PAGE,
+    ) -> Page[SessionSummary]:
+        """Sessions, the most recently changed first; of this client's flow unless ``flow_type`` names another."""
+        chosen = SessionFilter(flow_type or self._flow_type, user_id, status)
+        return await self._store.list_sessions(chosen, after, _limit(limit))
+
+    async def stream_events(self, session_id: str, *, after: str | None = None) -> AsyncIterator[AgentEvent]:
+        """The live stream, from a cursor on, without an end; nothing is lost or doubled, over processes and restarts.
+
+        A reader that leaves changes nothing.
+
+        Args:
+            after: cursor of the last event seen; ``None`` begins with the oldest kept.
+
+        Raises:
+            SessionNotFound
+            UsageError: ``after`` is no cursor.
+            EventCursorExpired: the stream no longer reaches back that far; read the messages, then stream from its
+                ``oldest``.
+        """
+        subscription = self._engine.subscribe(session_id)
+        cursor = after
+        try:
+            while True:
+                subscription.wake.clear()
+                caught_up = False
+                while not caught_up:
+                    batch = await self._store.read_events(session_id, cursor, _EVENT_PAGE)
+                    if batch.trimmed and cursor is not None:
+                        raise EventCursorExpired(
+                            f"the live stream of session {session_id!r} no longer holds what came after {cursor}; read "
+                            "the messages, then stream without a cursor",
+                            session_id=session_id,
+                            cursor=cursor,
+                            oldest=batch.oldest,
+                        )
+                    for event in batch.events:
+                        cursor = event.cursor
+                        yield await self._complete(event)
+                    caught_up = len(batch.events) < _EVENT_PAGE
+                while subscription.items:
+                    shown = subscription.items.popleft()
+                    if cursor is not None and shown.event.cursor <= cursor:
+                        continue
+                    if shown.previous != cursor and not _follows(shown.previous, cursor):
+                        # Something between is in the store only (another owner's); it is read first.
+                        subscription.items.appendleft(shown)
+                        subscription.wake.set()
+                        break
+                    cursor = shown.event.cursor
+                    yield await self._complete(shown.event)
+                await _woken(subscription)
+        finally:
+            self._engine.unsubscribe(session_id, subscription)
+
+    # ------------------------------------------------------------ small hands
+
+    def _now(self) -> int:
+        return self._engine.clock.now_ms()
+
+    def _message(
+        self,
+        text: str,
+        images: Sequence[ImageInput],
+        state_delta: Mapping[str, JsonValue] | None,
+        run_config: BaseModel | Mapping[str, JsonValue] | None,
+    ) -> UserMessage:
+        if not text and not images:
+            raise UsageError("an empty message: pass some text or an image")
+        delta = dict(state_delta or {})
+        ensure_storable(delta, "state_delta")
+        config: JsonObject | None = None
+        if isinstance(run_config, BaseModel):
+            config = run_config.model_dump(mode="json", exclude_unset=True)
+        elif run_config is not None:
+            config = dict(run_config)
+            ensure_storable(config, "run_config")
+        message = UserMessage(text=text, images=tuple(images), state_delta=delta, run_config=config)
+        if self._flow is not None:
+            self._flow.runner.check_message(message)
+        return message
+
+    async def _complete(self, event: AgentEvent) -> AgentEvent:
+        """A ``message`` event is stored without its item, which is in the message; puts it in."""
+        if event.type is not AgentEventType.MESSAGE or "framework_item" in event.data:
+            return event
+        index = event.data["index"]
+        page = await self._store.list_messages(event.session_id, index - 1, 1)
+        item = page.items[0].framework_item if page.items else {}
+        return event.model_copy(update={"data": {**event.data, "framework_item": item}})
+
+
+def check_session_id(session_id: str) -> None:
+    """Raises: UsageError, when the text cannot be a session id."""
+    if not session_id or len(session_id) > MAX_SESSION_ID_LENGTH or not session_id.isprintable():
+        raise UsageError(
+            f"{session_id[:40]!r} cannot be a session id; use 1 to {MAX_SESSION_ID_LENGTH} printable characters",
+            session_id=session_id,
+        )
+
+
+def flow_of(flows: Mapping[str, AgentSessionFlow], flow_type: str) -> AgentSessionFlow:
+    """The flow of this type.  Raises: FlowNotFound."""
+    try:
+        return flows[flow_type]
+    except KeyError:
+        known = sorted(flows)
+        raise FlowNotFound(
+            f"no flow of type {flow_type!r} here; known: {', '.join(known) or 'none'}", flow_type=flow_type, known=known
+        ) from None
+
+
+def _rests(snapshot: AgentSnapshot) -> bool:
+    if snapshot.status is SessionStatus.IDLE:
+        return snapshot.queued_messages == 0
+    return snapshot.status in (SessionStatus.WAITING, SessionStatus.BLOCKED, SessionStatus.CLOSED)
+
+
+async def _woken(subscription: Subscription) -> None:
+    try:
+        async with asyncio.timeout(WATCH_INTERVAL.total_seconds()):
+            await subscription.wake.wait()
+    except TimeoutError:
+        pass
+
+
+def _limit(limit: int) -> int:
+    if not 1 <= limit <= MAX_PAGE:
+        raise UsageError(f"limit is {limit}; it must be between 1 and {MAX_PAGE}", limit=limit)
+    return limit
+
+
+def _position(after: str | None) -> int | None:
+    if after is None:
+        return None
+    if not after.isdigit():
+        raise UsageError(f"{after!r} is no page cursor; pass the next_cursor of the page before, or None", after=after)
+    return int(after)
