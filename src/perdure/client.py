@@ -307,35 +307,42 @@ class AgentSessionClient:
         try:
             while True:
                 subscription.wake.clear()
-                caught_up = False
-                while not caught_up:
-                    batch = await self._store.read_events(session_id, cursor, _EVENT_PAGE)
-                    if batch.trimmed and cursor is not None:
-                        raise EventCursorExpired(
-                            f"the live stream of session {session_id!r} no longer holds what came after {cursor}; read "
-                            "the messages, then stream without a cursor",
-                            session_id=session_id,
-                            cursor=cursor,
-                            oldest=batch.oldest,
-                        )
-                    for event in batch.events:
-                        cursor = event.cursor
-                        yield await self._complete(event)
-                    caught_up = len(batch.events) < _EVENT_PAGE
+                # What is shown by now comes behind all that the store holds of earlier owners; so the store goes first.
+                shown_by_now = len(subscription.items)
+                async for event in self._stored_events(session_id, cursor):
+                    cursor = event.cursor
+                    yield await self._complete(event)
                 while subscription.items:
-                    shown = subscription.items.popleft()
-                    if cursor is not None and shown.event.cursor <= cursor:
-                        continue
-                    if shown.previous != cursor and not _follows(shown.previous, cursor):
-                        # Something between is in the store only (another owner's); it is read first.
-                        subscription.items.appendleft(shown)
-                        subscription.wake.set()
+                    shown = subscription.items[0]
+                    if shown_by_now <= 0 and cursor is not None and shown.event.cursor > cursor != shown.previous:
                         break
-                    cursor = shown.event.cursor
-                    yield await self._complete(shown.event)
-                await _woken(subscription)
+                    subscription.items.popleft()
+                    shown_by_now -= 1
+                    if cursor is None or shown.event.cursor > cursor:
+                        cursor = shown.event.cursor
+                        yield await self._complete(shown.event)
+                else:
+                    await _woken(subscription)
         finally:
             self._engine.unsubscribe(session_id, subscription)
+
+    async def _stored_events(self, session_id: str, cursor: str | None) -> AsyncIterator[AgentEvent]:
+        """What the store holds behind a cursor, in pages."""
+        while True:
+            batch = await self._store.read_events(session_id, cursor, _EVENT_PAGE)
+            if batch.trimmed and cursor is not None:
+                raise EventCursorExpired(
+                    f"the live stream of session {session_id!r} no longer holds what came after {cursor}; read the "
+                    "messages, then stream without a cursor",
+                    session_id=session_id,
+                    cursor=cursor,
+                    oldest=batch.oldest,
+                )
+            for event in batch.events:
+                yield event
+            if len(batch.events) < _EVENT_PAGE:
+                return
+            cursor = batch.events[-1].cursor
 
     # ------------------------------------------------------------ small hands
 
