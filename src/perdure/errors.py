@@ -34,8 +34,8 @@ This module imports nothing of ours.  The tree::
         ├── StoreUnavailable            cannot be opened or reached
         └── StoreCorrupt
 
-``ToolExecutionError`` stands beside the tree: a *tool* raises it, to report a failure that the model should see and that
-must not be retried.
+``ToolExecutionError`` stands beside the tree: a *tool* raises it, to report a failure that the model should see and
+that must not be retried.
 
 Each error has a stable ``code`` and carries its facts in ``facts`` (and as attributes).
 """
@@ -249,7 +249,7 @@ class StoreCorrupt(StoreError):
 
 
 class ToolExecutionError(Exception):
-    """Raise it in a tool: the call is recorded as ``failed`` at once, without a retry, and the model sees the message."""
+    """Raise it in a tool: the call is recorded as ``failed`` at once, with no retry, and the model sees the message."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import enum
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -115,7 +115,7 @@ class ArmedFault:
 
 
 @contextmanager
-def arm(point: FaultPoint, action: Action = Action.RAISE, *, nth: int = 1) -> Iterator[ArmedFault]:
+def arm(point: FaultPoint, action: Action = Action.RAISE, *, nth: int = 1) -> Generator[ArmedFault]:
     """Arms one point in this process for the length of the block; it fires once, the ``nth`` time it is reached."""
     global _armed
     if _armed is not None:

@@ -336,7 +336,7 @@ class LiveTurn(Protocol):
         ...
 
     async def close(self) -> None:
-        """Drops the turn from memory without running any of the user's callbacks.  Running tool bodies are cancelled."""
+        """Drops the turn from memory without running any of the user's callbacks.  Cancels running tool bodies."""
         ...
 
 

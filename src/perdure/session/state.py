@@ -1,7 +1,7 @@
 """The state of the session loop, what it is told (inputs) and what it wants done (commands).
 
-Frozen data without I/O; ``flow.reduce`` is the function over it.  The state holds small facts only: ids, phases, counts.
-Texts, arguments and results stay with the engine and the store.
+Frozen data without I/O; ``flow.reduce`` is the function over it.  The state holds small facts only: ids, phases,
+counts.  Texts, arguments and results stay with the engine and the store.
 """
 
 from __future__ import annotations

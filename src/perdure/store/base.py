@@ -7,8 +7,8 @@ Who may write what:
 * the *owner* of a session (one worker, under a lease) writes everything else, in ``commit``, which checks the lease's
   fence in the same transaction.
 
-Every write is one transaction.  ``commit`` returns when it is on disk.  Writes of one process are applied in the order in
-which they were handed in, and those that wait at the same time share a transaction of the database (group commit).
+Every write is one transaction.  ``commit`` returns when it is on disk.  Writes of one process are applied in the order
+in which they were handed in, and those that wait at the same time share a transaction of the database (group commit).
 
 All methods raise ``StoreError`` (or a kind of it) when the store itself fails.
 """
