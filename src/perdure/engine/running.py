@@ -1,0 +1,250 @@
+"""What runs of one session at this moment: its live turn, and a task for each step under way.
+
+Tasks never touch the session's state or its store rows: whatever they find out goes back to the actor as an arrival.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import assert_never
+
+from perdure.engine.book import TurnBook, max_attempts_of
+from perdure.engine.scribe import NOTHING, Attachment
+from perdure.engine.steps import ToolStepResult, run_tool_step
+from perdure.errors import LeaseLost, NonDeterminismError, PerdureError, StoreError
+from perdure.faults import DurableWrite, InjectedFault
+from perdure.session.model import TOOL_CALL_NOT_RUN_ERROR_PREFIX, ErrorInfo, RecordStatus
+from perdure.session.runner import (
+    AgentFrameworkRunner,
+    DriveBlocked,
+    DriveFailed,
+    DriveFinished,
+    DriveResult,
+    LiveTurn,
+    TurnLog,
+)
+from perdure.session.state import (
+    AttemptFailed,
+    AttemptStarted,
+    CallSettled,
+    CheckCode,
+    CodeDiffers,
+    CodeFits,
+    HandOut,
+    Input,
+    ModelBlocked,
+    ModelFailed,
+    ModelFinished,
+    ModelStepSettled,
+    RequestedCall,
+    RunCall,
+    RunModel,
+)
+
+ENGINE_FAULTS = (LeaseLost, StoreError, InjectedFault)
+"""Failures of the engine's own ground: they end the actor, not the turn."""
+
+CHECK = "check"
+"""Key of the task that finds out whether the code fits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """An input on its way into the reducer.  ``applied`` is told whether the reducer took it."""
+
+    given: Input
+    attachment: Attachment = NOTHING
+    applied: asyncio.Future[bool] | None = None
+
+
+class RunningSteps:
+    """The live turn of one session and the tasks of its steps.
+
+    Args:
+        post: takes an arrival to the actor.
+        ended: called when a task ended that nobody stopped; with its failure if it failed.
+        open_log: makes the log for a live turn.
+    """
+
+    def __init__(
+        self,
+        runner: AgentFrameworkRunner,
+        name: str,
+        *,
+        post: Callable[[Arrival], None],
+        ended: Callable[[BaseException | None], None],
+        open_log: Callable[[TurnBook], TurnLog],
+    ) -> None:
+        self._runner = runner
+        self._name = name
+        self._post = post
+        self._ended = ended
+        self._open_log = open_log
+        self._live: LiveTurn | None = None
+        self._opening = asyncio.Lock()
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+
+    def __bool__(self) -> bool:
+        """Whether anything runs."""
+        return bool(self._tasks)
+
+    # ------------------------------------------------------------ commands
+
+    def run(self, command: RunModel | RunCall | CheckCode, book: TurnBook) -> None:
+        """Starts a step."""
+        match command:
+            case RunModel(step_id, call_ids):
+                self.start(step_id, self._run_model(book, step_id, call_ids))
+            case RunCall(step_id):
+                self.start(step_id, self._run_call(book, command))
+            case CheckCode():
+                self.start(CHECK, self._check_code(book))
+            case _:
+                assert_never(command)
+
+    def hand_out(self, command: HandOut, book: TurnBook) -> None:
+        """Gives records to the live turn, which is being driven."""
+        assert self._live is not None
+        self._live.hand_out([book.records[call_id] for call_id in command.call_ids])
+
+    def start(self, key: str, body: Coroutine[None, None, None]) -> None:
+        """Runs a coroutine as a task of this session."""
+        task = asyncio.create_task(body, name=f"perdure {self._name} {key}")
+        self._tasks[key] = task
+        task.add_done_callback(lambda done: self._finished(key, done))
+
+    def forget(self, key: str) -> None:
+        """The task's arrival is here; it has nothing left to do."""
+        self._tasks.pop(key, None)
+
+    def stop(self, key: str) -> None:
+        """Cancels a step's task; what it still posts is ignored by the reducer."""
+        task = self._tasks.pop(key, None)
+        if task is not None:
+            task.cancel()
+
+    async def drop_turn(self) -> None:
+        """Forgets the live turn."""
+        live, self._live = self._live, None
+        if live is not None:
+            await live.close()
+
+    async def close(self) -> None:
+        """Stops everything and waits until it has stopped."""
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        await self.drop_turn()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _finished(self, key: str, task: asyncio.Task[None]) -> None:
+        pending = self._tasks.get(key) is task
+        if pending:
+            del self._tasks[key]
+        failure = None if task.cancelled() else task.exception()
+        if pending or failure is not None:
+            self._ended(failure)
+
+    # ------------------------------------------------------------ bodies
+
+    async def _open(self, book: TurnBook) -> LiveTurn:
+        async with self._opening:
+            if self._live is None:
+                self._live = await self._runner.open_turn(book.start, self._open_log(book))
+            return self._live
+
+    async def _run_model(self, book: TurnBook, step_id: str, call_ids: tuple[str, ...]) -> None:
+        try:
+            rebuilt = self._live is None
+            live = await self._open(book)
+            # A live turn that was just rebuilt has all records from the journal.
+            records = [] if rebuilt else [book.records[call_id] for call_id in call_ids]
+            result = await live.drive(step_id, records)
+        except NonDeterminismError as error:
+            self._code_differs(error)
+        except ENGINE_FAULTS:
+            raise
+        except Exception as error:
+            settled = ModelStepSettled(step_id, ModelFailed(error_info(error)))
+            self._post(Arrival(settled, Attachment(kinds=(DurableWrite.MODEL_STEP_SETTLED,))))
+        else:
+            self._post(_model_arrival(step_id, result))
+
+    async def _run_call(self, book: TurnBook, run: RunCall) -> None:
+        try:
+            live = await self._open(book)
+            await live.ready(run.call_id)
+        except NonDeterminismError as error:
+            self._code_differs(error)
+            return
+        except ENGINE_FAULTS:
+            raise
+        except Exception as error:
+            self._call_settled(run.step_id, _not_run(error))
+            return
+        if run.single_attempt and not await self._tell(AttemptStarted(run.step_id), DurableWrite.ATTEMPT_STARTED):
+            return
+
+        async def attempt_failed() -> None:
+            await self._tell(AttemptFailed(run.step_id), DurableWrite.ATTEMPT_FAILED)
+
+        request, approval = book.requests[run.call_id], book.approvals.get(run.call_id)
+        self._call_settled(run.step_id, await run_tool_step(live, request, run.attempt, approval, attempt_failed))
+
+    async def _check_code(self, book: TurnBook) -> None:
+        try:
+            live = await self._open(book)
+            await live.replayed()
+        except NonDeterminismError as error:
+            self._code_differs(error)
+        else:
+            self._post(Arrival(CodeFits()))
+
+    async def _tell(self, given: Input, kind: DurableWrite) -> bool:
+        """Gives an input to the loop and waits until what follows from it is on disk.
+
+        False: the loop had no use for it, because the turn has moved on.
+        """
+        applied: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self._post(Arrival(given, Attachment(kinds=(kind,)), applied))
+        return await applied
+
+    def _call_settled(self, step_id: str, result: ToolStepResult) -> None:
+        self._post(Arrival(CallSettled(step_id, result.status), Attachment(tool=result)))
+
+    def _code_differs(self, error: NonDeterminismError) -> None:
+        self._post(Arrival(CodeDiffers(error_info(error))))
+
+
+def error_info(error: BaseException) -> ErrorInfo:
+    """An exception as data: perdure's own with their code and facts, others by their type's name."""
+    if isinstance(error, PerdureError):
+        return ErrorInfo(code=error.code, message=error.message, facts=dict(error.facts))
+    return ErrorInfo(code=type(error).__name__, message=str(error) or type(error).__name__)
+
+
+def _not_run(error: Exception) -> ToolStepResult:
+    """The result of a call whose live turn could not be brought up."""
+    info = error_info(error)
+    message = f"{TOOL_CALL_NOT_RUN_ERROR_PREFIX}: {info.message}"
+    return ToolStepResult(RecordStatus.FAILED, None, None, info.model_copy(update={"message": message}))
+
+
+def _model_arrival(step_id: str, result: DriveResult) -> Arrival:
+    kinds = (DurableWrite.MODEL_STEP_SETTLED,)
+    match result:
+        case DriveBlocked(progress, calls, more):
+            requested = tuple(
+                RequestedCall(call.call_id, call.group, call.effect, max_attempts_of(call), call.ask) for call in calls
+            )
+            requests = {call.call_id: call for call in calls}
+            settled = ModelStepSettled(step_id, ModelBlocked(requested, more))
+            return Arrival(settled, Attachment(kinds=kinds, progress=progress, requests=requests))
+        case DriveFinished(progress):
+            return Arrival(ModelStepSettled(step_id, ModelFinished()), Attachment(kinds=kinds, progress=progress))
+        case DriveFailed(progress, error):
+            return Arrival(ModelStepSettled(step_id, ModelFailed(error)), Attachment(kinds=kinds, progress=progress))
+        case _:
+            assert_never(result)
