@@ -14,6 +14,8 @@ import pytest
 from tests.support.markdown import CodeBlock, broken_links, code_blocks
 
 ROOT = Path(__file__).parents[2]
+NOWHERE = "http://127.0.0.1:9"
+"""A proxy that nobody runs, so that a block that goes to the network fails."""
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCKS = [block for page in PAGES for block in code_blocks(page) if block.info[:1] == ("python",)]
 
@@ -31,7 +33,13 @@ def test_block_compiles(block: CodeBlock) -> None:
 def test_block_runs_offline(block: CodeBlock, tmp_path: Path) -> None:
     program = tmp_path / "block.py"
     program.write_text("\n" * (block.line - 1) + block.code, encoding="utf-8")
-    environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "PYTHONPATH": str(ROOT / "src")}
+    environment = {
+        "PATH": os.environ["PATH"],
+        "HOME": str(tmp_path),
+        "PYTHONPATH": str(ROOT / "src"),
+        "HTTPS_PROXY": NOWHERE,
+        "HTTP_PROXY": NOWHERE,
+    }
     done = subprocess.run(
         [sys.executable, program],
         cwd=tmp_path,
