@@ -1,4 +1,4 @@
-"""``AgentSessionClient``: start sessions, talk to them, answer them, watch them.  From any process that reaches the store."""
+"""``AgentSessionClient``: start, talk to, answer and watch sessions, from any process that reaches the store."""
 
 from __future__ import annotations
 
@@ -243,7 +243,8 @@ class AgentSessionClient:
                 return snapshot
             hint = "" if snapshot.served else f"; no live worker serves the flow type {snapshot.flow_type!r}"
             raise WaitTimeout(
-                f"session {session_id!r} is still {snapshot.status.value} after {timeout:g} s{hint}. It goes on; wait again",
+                f"session {session_id!r} is still {snapshot.status.value} after {timeout:g} s{hint}. "
+                "It goes on; wait again",
                 session_id=session_id,
                 timeout=timeout,
                 status=snapshot.status.value,

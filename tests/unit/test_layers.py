@@ -18,9 +18,9 @@ LAYERS = (
     frozenset({"adk"}),
     frozenset({"tools"}),
     frozenset({"media"}),
+    frozenset({"testing"}),
     frozenset({"server"}),
     frozenset({"cli"}),
-    frozenset({"testing"}),
 )
 FRAMEWORK = frozenset({"google.adk", "google.genai"})
 IO_MODULES = frozenset(

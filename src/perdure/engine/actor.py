@@ -46,7 +46,7 @@ from perdure.session.state import (
 from perdure.store.base import ClaimedSession, InboxItem, InboxKind, SessionStore, SessionWrite
 
 FLUSH_DELAY = timedelta(milliseconds=20)
-"""How long a text delta or a model call's record may wait for a write to go along with before it gets one of its own."""
+"""How long a text delta or a model call's record waits for a write to go along with before it gets its own."""
 
 
 class _Signal(enum.Enum):

@@ -18,7 +18,7 @@ from perdure.store.base import EventPut
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """An event as it is shown.  ``previous``: the cursor right before it under the same owner; ``None`` for its first."""
+    """An event as it is shown.  ``previous``: the cursor before it under the same owner; ``None`` for its first."""
 
     event: AgentEvent
     previous: str | None

@@ -166,7 +166,7 @@ class RunningSteps:
             self._code_differs(error)
         except ENGINE_FAULTS:
             raise
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - ours or the framework's fault; the turn must end all the same
             settled = ModelStepSettled(step_id, ModelFailed(error_info(error)))
             self._post(Arrival(settled, Attachment(kinds=(DurableWrite.MODEL_STEP_SETTLED,))))
         else:
@@ -181,7 +181,7 @@ class RunningSteps:
             return
         except ENGINE_FAULTS:
             raise
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - as above; the call did not run
             self._call_settled(run.step_id, _not_run(error))
             return
         if run.single_attempt and not await self._tell(AttemptStarted(run.step_id), DurableWrite.ATTEMPT_STARTED):

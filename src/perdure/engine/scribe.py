@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 
@@ -32,6 +32,7 @@ from perdure.session.runner import Approval, CallRecord, CallRequest, ModelCall,
 from perdure.session.state import (
     BeginTurn,
     BlockSession,
+    Call,
     CloseSession,
     Command,
     ContinueTurn,
@@ -413,7 +414,7 @@ class Draft:
         if turn is None:
             return ()
         same = before.turn is not None and before.turn.turn_id == turn.turn_id
-        known = before.turn.calls if same and before.turn is not None else {}
+        known: Mapping[str, Call] = before.turn.calls if same and before.turn is not None else {}
         puts: list[CallPut] = []
         for call in turn.calls.values():
             old = known.get(call.call_id)

@@ -6,10 +6,9 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import assert_never
 
 from perdure.session.model import ErrorInfo, JsonValue, RecordStatus
-from perdure.session.policy import GiveUp, TryAgain, after_failure
+from perdure.session.policy import GiveUp, after_failure
 from perdure.session.runner import Approval, CallRequest, LiveTurn, ToolOutcome, ToolRaised, ToolSucceeded
 
 TOOL_TIMEOUT = "tool_timeout"
@@ -48,15 +47,12 @@ async def run_tool_step(
             return ToolStepResult(RecordStatus.SUCCEEDED, outcome.outcome, outcome.result, None)
         if outcome.final:
             return ToolStepResult(RecordStatus.FAILED, outcome.outcome, None, outcome.error)
-        match after_failure(request.effect, request.retry.max_attempts, attempt, request.retry):
-            case GiveUp(status):
-                return ToolStepResult(status, outcome.outcome, None, outcome.error)
-            case TryAgain(delay):
-                await attempt_failed()
-                await asyncio.sleep(delay.total_seconds())
-                attempt += 1
-            case never:
-                assert_never(never)
+        decision = after_failure(request.effect, request.retry.max_attempts, attempt, request.retry)
+        if isinstance(decision, GiveUp):
+            return ToolStepResult(decision.status, outcome.outcome, None, outcome.error)
+        await attempt_failed()
+        await asyncio.sleep(decision.delay.total_seconds())
+        attempt += 1
 
 
 async def _one_attempt(live: LiveTurn, request: CallRequest, attempt: int, approval: Approval | None) -> ToolOutcome:

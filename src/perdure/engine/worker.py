@@ -221,7 +221,7 @@ class EngineWorker:
             self._failures.pop(actor.session_id, None)
         except LeaseLost:
             logger.info("session %s has another owner now", actor.session_id)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - whatever it is, the session and the worker must go on
             await self._give_back(actor, error)
         finally:
             if self._actors.get(actor.session_id) is actor:

@@ -1,6 +1,6 @@
 """The session loop: a pure function ``(state, input) -> (state, commands)``.
 
-No I/O, no clock, no framework: both engines feed it and carry out what it says, so the semantics of a session exist once.
+No I/O, no clock, no framework: both engines feed it and carry out what it says, so the semantics exist once.
 The rules, by id (``docs/invariants.md``):
 
 * J1  messages are handled in the order in which they were accepted: none lost, none doubled;
@@ -296,7 +296,7 @@ class _Loop:
                 assert_never(given.outcome)
 
     def _stall(self) -> None:
-        """Blocked although every call is settled: unless a group is about to be handed out, nothing would ever happen."""
+        """Blocked although every call is settled: unless records are about to be handed out, it would stay so."""
         if any(not call.handed_out for call in self._turn().calls.values()):
             return
         error = ErrorInfo(

@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import cast
 
 from perdure.errors import ValueNotStorable
 
@@ -37,7 +38,7 @@ def _first_bad(value: object, path: str) -> tuple[str, str] | None:
     if isinstance(value, float):
         return None if math.isfinite(value) else (path, f"the number {value}")
     if isinstance(value, Mapping):
-        for key, item in value.items():
+        for key, item in cast("Mapping[object, object]", value).items():
             if not isinstance(key, str):
                 return path, f"a mapping with the key {key!r}"
             bad = _first_bad(item, f"{path}[{key!r}]")
@@ -45,7 +46,7 @@ def _first_bad(value: object, path: str) -> tuple[str, str] | None:
                 return bad
         return None
     if isinstance(value, (list, tuple)):
-        for index, item in enumerate(value):
+        for index, item in enumerate(cast("Sequence[object]", value)):
             bad = _first_bad(item, f"{path}[{index}]")
             if bad is not None:
                 return bad

@@ -100,8 +100,8 @@ class InboxItem:
 
     ``turn_id``: of a message, the turn it will start; of a cancel, the turn to cancel, or ``None`` for the open one.
     ``message``: of a message, which stays in the inbox until its turn begins.
-    ``interrupt_id``, ``approved``, ``payload``, ``rejection`` and ``resolved_by``: of an answer; ``rejection`` is what the
-    model sees of a no, ``None`` for ADK's words.
+    ``interrupt_id``, ``approved``, ``payload``, ``rejection`` and ``resolved_by``: of an answer; ``rejection`` is
+    what the model sees of a no, ``None`` for ADK's words.
     """
 
     position: int
