@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from perdure.errors import PayloadTooLarge, ValueNotStorable
 from perdure.session.model import (
@@ -110,18 +110,18 @@ def to_json(value: JsonValue, where: str) -> str:
 
 def _find_culprit(value: JsonValue, path: str, depth: int) -> tuple[str, object]:
     """The first innermost part of ``value`` that cannot be encoded."""
-    parts: Sequence[tuple[object, JsonValue]] = ()
+    parts: Iterable[tuple[object, JsonValue]] = ()
     if isinstance(value, dict):
-        parts = tuple(value.items())
+        parts = cast("JsonObject", value).items()
     elif isinstance(value, (list, tuple)):
-        parts = tuple(enumerate(value))
+        parts = enumerate(cast("Sequence[JsonValue]", value))
     if depth < 32:
         for key, part in parts:
             try:
                 _encode(part)
             except (TypeError, ValueError, RecursionError):
                 return _find_culprit(part, f"{path}[{key!r}]", depth + 1)
-    return path, value
+    return path, cast("object", value)
 
 
 def from_json(text: str, where: str) -> JsonValue:

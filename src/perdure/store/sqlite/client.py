@@ -1,7 +1,7 @@
 """What clients write: new sessions, inbox items, answers, deletions.
 
-Each function prepares its texts at once (so that later changes of the caller's objects do not matter, and what cannot be
-stored is refused before anything is queued) and returns the write for the writer's thread.
+Each function prepares its texts at once (so that later changes of the caller's objects do not matter, and what cannot
+be stored is refused before anything is queued) and returns the write for the writer's thread.
 """
 
 from __future__ import annotations
@@ -169,18 +169,12 @@ def create_session(
                 f"{where} exists already and was started otherwise; choose another id, or send it a message",
                 session_id=new.session_id,
             )
-        created = (DurableWrite.SESSION_CREATED,)
-        transaction.starts(*created, *((DurableWrite.MESSAGE_ACCEPTED,) if text is not None else ()))
-        facts = (
-            new.session_id,
-            new.incarnation,
-            request.fingerprint,
-            turn_id,
-            new.flow_type,
-            new.app_name,
-            new.user_id,
-        )
-        row = (*facts, new.await_step_id, new.event_capacity_bytes, now_ms, now_ms)
+        transaction.starts(DurableWrite.SESSION_CREATED)
+        if text is not None:
+            transaction.starts(DurableWrite.MESSAGE_ACCEPTED)
+        names = (new.session_id, new.incarnation, request.fingerprint, turn_id)
+        scope = (new.flow_type, new.app_name, new.user_id)
+        row = (*names, *scope, new.await_step_id, new.event_capacity_bytes, now_ms, now_ms)
         key = transaction.execute(_SESSION_INSERT, row).lastrowid
         assert key is not None
         name, pending = StepName.AWAIT_USER_MESSAGE.value, StepStatus.PENDING.value

@@ -1,7 +1,7 @@
 """The owner's write, applied: all that one step of a session's loop stores, whole or not at all.
 
-The lease is checked first, in the same transaction.  Counters of the session's row are read once, moved on in memory and
-written once at the end.
+The lease is checked first, in the same transaction.  Counters of the session's row are read once, moved on in memory
+and written once at the end.
 """
 
 from __future__ import annotations
@@ -166,7 +166,7 @@ class _Application:
         cursor = self.transaction.execute(_TURN_BEGIN, (*facts, shared))
         if cursor.rowcount != 1 or cursor.lastrowid is None:
             raise TurnNotFound(
-                f"turn {begin.turn_id!r} of session {self.lease.session_id!r} cannot begin: no message waits under this id",
+                f"turn {begin.turn_id!r} of session {self.lease.session_id!r} cannot begin: no message of it waits",
                 session_id=self.lease.session_id,
                 turn_id=begin.turn_id,
             )
@@ -255,8 +255,8 @@ class _Application:
                 continue
             if position > session.message_count:
                 raise UsageError(
-                    f"message {message.ordinal} of turn {self.write.turn_id!r} in session {self.lease.session_id!r} leaves "
-                    f"a gap: {session.message_count - session.first_message} are stored"
+                    f"message {message.ordinal} of turn {self.write.turn_id!r} in session {self.lease.session_id!r} "
+                    f"leaves a gap: {session.message_count - session.first_message} are stored"
                 )
             self._put_message(message, key, position)
             session.message_count += 1

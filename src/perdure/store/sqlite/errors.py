@@ -42,8 +42,8 @@ def translate(error: sqlite3.Error | OSError | Unreadable, address: str, *, wait
             )
         case sqlite3.SQLITE_FULL:
             return StoreFull(
-                f"{address}: no space is left ({error}); free disk space or raise the quota, then try again. Nothing of "
-                "this write was stored",
+                f"{address}: no space is left ({error}), and nothing of this write was stored; free disk space or "
+                "raise the quota, then try again",
                 address=address,
             )
         case sqlite3.SQLITE_NOTADB:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+from collections.abc import Set as AbstractSet
 from pathlib import Path
 from urllib.parse import quote
 
@@ -45,10 +46,12 @@ class WorkerLocks:
             self._path(worker_id).unlink(missing_ok=True)
             os.close(file)
 
+    def holds(self, worker_id: str) -> bool:
+        """Whether the worker is one of this store."""
+        return worker_id in self._held
+
     def is_free(self, worker_id: str) -> bool:
-        """Whether the worker's process is gone.  ``False`` when that cannot be told: then its lease decides."""
-        if worker_id in self._held:
-            return False
+        """Whether another worker's process is gone.  ``False`` when that cannot be told: then its lease decides."""
         file = self._watch(worker_id)
         if file is None:
             return False
@@ -72,14 +75,12 @@ class WorkerLocks:
     def _is_current(self, worker_id: str, file: int) -> bool:
         """Whether the file is still the worker's: one that registered anew has another."""
         try:
-            mine, named = os.fstat(file), os.stat(self._path(worker_id))
+            current = os.path.samestat(os.fstat(file), os.stat(self._path(worker_id)))
         except OSError:
-            named = None
-            mine = None
-        if mine is not None and named is not None and (mine.st_dev, mine.st_ino) == (named.st_dev, named.st_ino):
-            return True
-        self.forget(worker_id)
-        return False
+            current = False
+        if not current:
+            self.forget(worker_id)
+        return current
 
     def forget(self, worker_id: str) -> None:
         """Stops watching a worker."""
@@ -87,7 +88,7 @@ class WorkerLocks:
         if file is not None:
             os.close(file)
 
-    def keep_watching(self, worker_ids: set[str]) -> None:
+    def keep_watching(self, worker_ids: AbstractSet[str]) -> None:
         """Stops watching all others."""
         for worker_id in self._watched.keys() - worker_ids:
             self.forget(worker_id)

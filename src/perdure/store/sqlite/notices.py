@@ -39,13 +39,11 @@ class Notices:
         self._loop = loop
         self._readers = readers
         self._tell = tell
+        self._run_dir = run_dir or default_run_dir(database)
+        self._name = name
         self._versions: dict[int, int] = {}
         self._poll: asyncio.Task[None] | None = None
-        self._signals: Signals | None
-        try:
-            self._signals = Signals(run_dir or default_run_dir(database), name)
-        except OSError:
-            self._signals = None
+        self._signals: Signals | None = None
 
     @property
     def poll_every(self) -> float:
@@ -54,19 +52,31 @@ class Notices:
 
     def start(self) -> None:
         """Starts to listen."""
-        if self._signals is not None:
-            self._loop.add_reader(self._signals.socket, self._on_signal, self._signals)
+        self._bind()
         self._poll = self._loop.create_task(self._keep_polling(), name="perdure-store-poll")
+
+    def _bind(self) -> None:
+        try:
+            signals = Signals(self._run_dir, self._name)
+        except OSError:
+            return  # Sockets do not work here; the poll does.
+        self._loop.add_reader(signals.socket, self._on_signal, signals)
+        self._signals = signals
+
+    def _unbind(self) -> None:
+        signals, self._signals = self._signals, None
+        if signals is not None:
+            self._loop.remove_reader(signals.socket)
+            signals.close()
 
     def send(self, change: Change) -> None:
         """Tells the other processes.  Called in the writer's thread."""
-        if self._signals is not None:
-            self._signals.send(change)
+        signals = self._signals
+        if signals is not None:
+            signals.send(change)
 
     async def stop(self) -> None:
-        """Stops to listen; can still send."""
-        if self._signals is not None:
-            self._loop.remove_reader(self._signals.socket)
+        """Stops to poll; can still send."""
         if self._poll is not None:
             self._poll.cancel()
             await asyncio.gather(self._poll, return_exceptions=True)
@@ -74,9 +84,7 @@ class Notices:
 
     def close(self) -> None:
         """Lets go of the socket."""
-        if self._signals is not None:
-            self._signals.close()
-            self._signals = None
+        self._unbind()
 
     def _on_signal(self, signals: Signals) -> None:
         change = signals.receive()
@@ -86,6 +94,9 @@ class Notices:
     async def _keep_polling(self) -> None:
         while True:
             await asyncio.sleep(self.poll_every)
+            if self._signals is not None and not self._signals.intact:
+                self._unbind()
+                self._bind()
             try:
                 changed = await self._readers.read(self._look)
             except StoreError:

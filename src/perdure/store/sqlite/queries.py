@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from importlib.resources import files
 
+PACKAGE = "perdure.store.sqlite"
+"""Where the ``.sql`` files are."""
+
 
 @dataclass(frozen=True, slots=True)
 class Query:
@@ -17,7 +20,7 @@ class Query:
 
 def read_text(name: str) -> str:
     """A file of this package."""
-    return files(__package__).joinpath(name).read_text(encoding="utf-8")
+    return files(PACKAGE).joinpath(name).read_text(encoding="utf-8")
 
 
 def parse_queries(text: str) -> dict[str, Query]:

@@ -6,6 +6,7 @@ Each read sees one state of the database, however many statements it takes.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sqlite3
 import threading
 from collections.abc import Callable
@@ -70,10 +71,8 @@ class Readers:
                 error.__cause__ = raised
             except BaseException as raised:  # noqa: BLE001  # handed to whoever awaits the read
                 error = raised
-            try:
+            with contextlib.suppress(RuntimeError):  # the loop was closed: nobody waits any more
                 self.loop.call_soon_threadsafe(self._deliver, future, result, error)
-            except RuntimeError:
-                pass  # The loop was closed without closing the store: nobody waits any more.
         if connection is not None:
             connection.close()
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from perdure.clock import to_datetime
 from perdure.session.events import cursor_for
@@ -75,7 +75,7 @@ def _object(text: str, where: str) -> JsonObject:
     value = from_json(text, where)
     if not isinstance(value, dict):
         raise Unreadable(where, f"a JSON object was stored, found {type(value).__name__}")
-    return value
+    return cast("JsonObject", value)
 
 
 def turn_info(row: Row, where: str) -> TurnInfo:

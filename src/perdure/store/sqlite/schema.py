@@ -14,8 +14,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Literal, TypeVar
 
-from perdure.store.sqlite.errors import address_of, no_directory, not_ours, too_new, translate
-from perdure.store.sqlite.queries import read_text
+from perdure.store.sqlite.errors import address_of, no_directory, not_ours, too_new, translate, unavailable
+from perdure.store.sqlite.queries import PACKAGE, read_text
 
 Durability = Literal["power", "process"]
 """What a finished write survives: a loss of power, or the end of the process only."""
@@ -43,7 +43,7 @@ class Schema:
 def released_schema() -> Schema:
     """The schema of this release."""
     migrations: dict[int, str] = {}
-    for file in files(__package__).joinpath("migrations").iterdir():
+    for file in files(PACKAGE).joinpath("migrations").iterdir():
         if found := re.fullmatch(r"(\d{4})_\w+\.sql", file.name):
             migrations[int(found[1])] = file.read_text(encoding="utf-8")
     return Schema(SCHEMA_VERSION, read_text("schema.sql"), migrations)
@@ -91,9 +91,8 @@ def prepare(database: Database, schema: Schema, now_ms: int) -> None:
     try:
         connection = database.connect()
         try:
-            if _recognise(connection, database, schema):
-                # Before the transaction, and for a new database only: nobody converts a file that is not ours.
-                _patiently(lambda: connection.execute("PRAGMA journal_mode = WAL").fetchone(), deadline)
+            _recognise(connection, database, schema)
+            _patiently(lambda: _use_wal(connection, database), deadline)
             _patiently(lambda: _migrate(connection, database, schema, now_ms), deadline)
         finally:
             connection.close()
@@ -101,18 +100,26 @@ def prepare(database: Database, schema: Schema, now_ms: int) -> None:
         raise translate(error, database.address, waited=database.busy_timeout) from error
 
 
-def _recognise(connection: sqlite3.Connection, database: Database, schema: Schema) -> bool:
-    """Whether the file is a new, empty database; refuses one that is not ours."""
+def _recognise(connection: sqlite3.Connection, database: Database, schema: Schema) -> None:
+    """Refuses a database that is not ours, or too new.  An empty one becomes ours."""
     application_id = _pragma(connection, "application_id")
     tables = {row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     if application_id == 0 and not tables:
-        return True
+        return
     if application_id != APPLICATION_ID or "meta" not in tables:
         raise not_ours(database.address, "it is a database of another program")
     found = _pragma(connection, "user_version")
     if found > schema.version:
         raise too_new(database.address, found, schema.version)
-    return False
+
+
+def _use_wal(connection: sqlite3.Connection, database: Database) -> None:
+    """Outside of any transaction, and only after the file turned out to be ours to change."""
+    (mode,) = connection.execute("PRAGMA journal_mode").fetchone()
+    if mode != "wal":
+        (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
+    if mode != "wal":
+        raise unavailable(database.address, "its file system cannot share memory (a network drive?), which WAL needs")
 
 
 def _migrate(connection: sqlite3.Connection, database: Database, schema: Schema, now_ms: int) -> None:

@@ -1,14 +1,16 @@
 """Wake-ups between the processes that have one database open: a datagram per commit, nothing while nothing happens.
 
 Each open store binds a unix datagram socket in a directory that belongs to the database.  After a commit the writer
-sends what changed to every other socket there.  A datagram that cannot be delivered is dropped: a slow poll of the store
-finds what was missed.
+sends what changed to every other socket there.  A datagram that cannot be delivered is dropped: a slow poll of the
+store finds what was missed.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
+import itertools
 import os
 import socket
 import stat
@@ -23,6 +25,9 @@ MAX_DATAGRAM = 4096
 
 MAX_DRAIN = 256
 """Datagrams taken in one go."""
+
+MAX_NAMESAKES = 100
+"""Sockets of one name (ids that are not random, in tests)."""
 
 PEERS_SETTLE = 1.0
 """Seconds for which a directory that changed is read again each time: its time stamp is too coarse to tell."""
@@ -61,6 +66,20 @@ def merge(one: Change, other: Change) -> Change:
     return Change(sessions, one.work or other.work)
 
 
+def _bind(ours: socket.socket, directory: Path, name: str) -> Path:
+    """Binds a socket to a path of its own."""
+    for suffix in itertools.chain((".sock",), (f"-{again}.sock" for again in range(2, MAX_NAMESAKES))):
+        path = directory / f"{name}{suffix}"
+        try:
+            ours.bind(os.fspath(path))
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise
+        else:
+            return path
+    raise FileExistsError(f"{directory} has {MAX_NAMESAKES} sockets called {name}")
+
+
 class Signals:
     """This store's socket, and the others'."""
 
@@ -68,7 +87,7 @@ class Signals:
         """Binds the socket.
 
         Args:
-            name: unique among all stores that have the database open.
+            name: tells it from the sockets of other stores; should be unique.
 
         Raises:
             OSError: sockets do not work here (path too long, no permission, not this user's directory).
@@ -79,17 +98,21 @@ class Signals:
         found = os.lstat(run_dir)
         if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
             raise PermissionError(f"{run_dir} is not a private directory of this user")
-        self._path = run_dir / f"{name}.sock"
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._socket.setblocking(False)
         try:
-            self._socket.bind(os.fspath(self._path))
+            self._path = _bind(self._socket, run_dir, name)
         except OSError:
             self._socket.close()
             raise
         self._peers: tuple[str, ...] = ()
         self._seen = 0
         self._trusted_from = 0.0
+
+    @property
+    def intact(self) -> bool:
+        """Whether others can still find the socket (a cleaner of temporary files may have removed it)."""
+        return self._path.exists()
 
     @property
     def socket(self) -> socket.socket:

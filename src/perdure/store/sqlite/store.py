@@ -1,13 +1,14 @@
 """``SqliteStore``: the store contract on one SQLite file.
 
-Ties the parts together: the writer's thread, the readers', the locks of workers, the signals between processes.  What is
-written and read is in the modules beside it.
+Ties the parts together: the writer's thread, the readers', the locks of workers, the signals between processes.  What
+is written and read is in the modules beside it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+import sqlite3
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -84,6 +85,7 @@ class SqliteStore:
         self._locks = WorkerLocks(self._database.path)
         self._listeners: dict[object, Listener] = {}
         self._open: tuple[Writer, Readers, Notices] | None = None
+        self._commits = 0
 
     @property
     def address(self) -> str:
@@ -92,8 +94,8 @@ class SqliteStore:
 
     @property
     def commits(self) -> int:
-        """Transactions of the database that wrote something, since ``open``."""
-        return self._writer.commits
+        """Transactions of the database that wrote something, since the store was opened."""
+        return self._commits if self._open is None else self._open[0].commits
 
     # ------------------------------------------------------------ life
 
@@ -109,7 +111,10 @@ class SqliteStore:
         readers = Readers(self._database, loop)
         notices = Notices(self._database.path, self._run_dir, self._ids.new_id(), loop, readers, self._tell)
         writer = Writer(self._database, loop, notices.send, self._tell)
-        await loop.run_in_executor(None, writer.start)
+        try:
+            await loop.run_in_executor(None, writer.start)
+        except sqlite3.Error as error:
+            raise translate(error, self.address) from error
         notices.start()
         self._open = (writer, readers, notices)
 
@@ -125,6 +130,7 @@ class SqliteStore:
         await loop.run_in_executor(None, readers.stop)
         notices.close()
         self._locks.close()
+        self._commits = writer.commits
 
     @property
     def _writer(self) -> Writer:
@@ -143,7 +149,11 @@ class SqliteStore:
         """Calls ``listener`` after every write of any process; returns the function that ends this."""
         key = object()
         self._listeners[key] = listener
-        return lambda: self._listeners.pop(key, None) and None
+
+        def stop() -> None:
+            self._listeners.pop(key, None)
+
+        return stop
 
     def _tell(self, change: Change) -> None:
         for listener in tuple(self._listeners.values()):
@@ -214,7 +224,11 @@ class SqliteStore:
             self._locks.take(worker.worker_id)
         except OSError as error:
             raise translate(error, self.address) from error
-        await writer.submit(workers.register_worker(worker, now_ms))
+        try:
+            await writer.submit(workers.register_worker(worker, now_ms))
+        except BaseException:
+            self._locks.release(worker.worker_id)
+            raise
 
     async def renew_worker(self, worker_id: str, now_ms: int) -> None:
         """See ``SessionStore``."""
@@ -222,16 +236,18 @@ class SqliteStore:
 
     async def unregister_worker(self, worker_id: str) -> None:
         """See ``SessionStore``."""
-        await self._writer.submit(workers.remove_workers((worker_id,), self._clock.now_ms()))
-        self._locks.release(worker_id)
+        try:
+            await self._writer.submit(workers.remove_workers((worker_id,), self._clock.now_ms()))
+        finally:
+            self._locks.release(worker_id)  # If the write failed, others find the lock free.
 
     async def reap_workers(self, now_ms: int) -> int:
         """See ``SessionStore``."""
         known = await self._readers.read(workers.all_workers)
-        self._locks.keep_watching({worker_id for worker_id, _ in known})
-        gone = [
-            worker_id for worker_id, lease_until in known if lease_until <= now_ms or self._locks.is_free(worker_id)
-        ]
+        others = {worker_id: until for worker_id, until in known if not self._locks.holds(worker_id)}
+        # Whoever looks is alive: after a long stall it renews its own lease, rather than give up what it runs.
+        self._locks.keep_watching(others.keys())
+        gone = [worker_id for worker_id, until in others.items() if until <= now_ms or self._locks.is_free(worker_id)]
         if not gone:
             return 0
         removed = await self._writer.submit(workers.remove_workers(gone, now_ms))

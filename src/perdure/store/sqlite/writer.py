@@ -8,6 +8,7 @@ half-way spoils it, and then each write of the group gets a transaction of its o
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sqlite3
 import threading
 import time
@@ -157,10 +158,8 @@ class Writer:
             self._reach_after(job)
         if change is not None:
             self.on_commit(change)
-        try:
+        with contextlib.suppress(RuntimeError):  # the loop was closed: nobody waits any more
             self.loop.call_soon_threadsafe(self._deliver, jobs, change)
-        except RuntimeError:
-            pass  # The loop was closed without closing the store: nobody waits any more.
 
     def _commit(self, jobs: list[_Job[Any]]) -> bool:
         """Runs the jobs in one transaction.  ``False``: it was spoiled, and each job needs one of its own."""
