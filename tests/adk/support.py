@@ -140,10 +140,14 @@ class Disk:
     crash_at: int | None = None
 
     def write(self) -> None:
-        """Call before each durable write."""
+        """Call before each durable write.  After a crash nothing is written."""
         self.writes += 1
-        if self.writes == self.crash_at:
+        if self.crash_at is not None and self.writes >= self.crash_at:
             raise Crash(f"write {self.writes}")
+
+    def reboot(self) -> None:
+        """A new process goes on with the disk."""
+        self.crash_at = None
 
     @property
     def items(self) -> list[JsonObject]:
@@ -151,6 +155,10 @@ class Disk:
 
     def sequence(self) -> int:
         return len(self.model_calls) + len(self.records) + 1
+
+    def now_ms(self) -> int:
+        """A clock that shows how many records there are."""
+        return 1_700_000_000_000 + self.turns * 100_000 + 10 * self.sequence()
 
 
 class Log:
@@ -163,7 +171,7 @@ class Log:
         self.history_loads = 0
 
     def now_ms(self) -> int:
-        return 1_700_000_000_000 + 10 * self.disk.sequence()
+        return self.disk.now_ms()
 
     async def recorded(self) -> RecordedTurn:
         disk = self.disk
@@ -343,8 +351,8 @@ class Engine:
     def _record(self, call_id: str, status: RecordStatus, outcome: str | None, error: ErrorInfo | None) -> None:
         if outcome is not None:
             json.loads(outcome)
-        now = 1_700_000_000_000 + 10 * self.disk.sequence()
-        self.disk.records[call_id] = CallRecord(call_id, self.disk.sequence(), status, outcome, error, now)
+        disk = self.disk
+        disk.records[call_id] = CallRecord(call_id, disk.sequence(), status, outcome, error, disk.now_ms())
 
 
 async def crash_everywhere(make: Callable[[Disk], Engine], message: str | UserMessage) -> tuple[Disk, list[Disk]]:
@@ -365,6 +373,7 @@ async def crash_everywhere(make: Callable[[Disk], Engine], message: str | UserMe
             raise AssertionError(f"write {point} was not reached")
         except Crash:
             pass
+        disk.reboot()
         await make(disk).go_on()
         crashed.append(disk)
     return undisturbed, crashed

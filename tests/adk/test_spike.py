@@ -28,3 +28,34 @@ async def test_spike():
     for d in crashed:
         assert d.messages == und.messages
         assert d.state == und.state
+
+async def test_diff():
+    und, crashed = await crash_everywhere(make, "go")
+    for i, d in enumerate(crashed):
+        for a, b in zip(und.messages, d.messages):
+            if a != b:
+                print(i+1, "\n U", a, "\n C", b); break
+
+async def test_seq():
+    for p in (None, 8):
+        d = Disk(crash_at=p); e = make(d); e.begin("go")
+        try: await e.go_on()
+        except Crash: d.reboot(); await make(d).go_on()
+        print("SEQ", [(r.call_id[:8], r.sequence) for r in d.records.values()], [(r[:8]) for r in d.requests])
+
+async def test_reads():
+    import traceback
+    from perdure.adk.determinism import TurnClock
+    orig = TurnClock.read
+    def read(self):
+        v = orig(self)
+        if v > 1700000100.04: print("READ", "%.6f" % v, [f"{f.name}:{f.lineno}" for f in traceback.extract_stack()[-9:-1] if "pydantic" not in f.filename])
+        return v
+    TurnClock.read = read
+    try:
+      for p in (None, 8):
+        d = Disk(crash_at=p); e = make(d); e.begin("go")
+        print("START", p)
+        try: await e.go_on()
+        except Crash: print("REBOOT"); d.reboot(); await make(d).go_on()
+    finally: TurnClock.read = orig

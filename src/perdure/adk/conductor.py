@@ -159,7 +159,9 @@ class Conductor:
             group.lane.state = LaneState.WAITING
         elif group.accounted:
             del self._groups[group.key]
-        self.advance()
+        # Not at once: the call that is being requested must be waiting, too, when its group's records are handed out, so
+        # that the calls go on in the order of the records.
+        asyncio.get_running_loop().call_soon(self.advance)
 
     def end_lane(self, lane_id: LaneId) -> None:
         """An agent's run is over."""
