@@ -309,6 +309,8 @@ class Conductor:
         if self._driving:
             for lane in self._lanes.values():
                 if lane.state is LaneState.GATED:
+                    if len(self._lanes) == 1:
+                        self._clock.freeze()  # ADK takes the time of each partial response
                     self._open_gate(lane, None, LaneState.IN_MODEL)
                     return True
         return False

@@ -30,23 +30,22 @@ class TurnClock:
 
     def __init__(self, started_at_ms: int) -> None:
         self._now_us = started_at_ms * 1000
+        self._frozen = False
 
     def read(self) -> float:
-        """Seconds since the epoch, later than any reading before."""
-        self._now_us += 1
+        """Seconds since the epoch, later than any reading before unless the clock is frozen."""
+        if not self._frozen:
+            self._now_us += 1
         return self._now_us / 1_000_000
 
-    def mark(self) -> int:
-        """The present moment, for ``advance``."""
-        return self._now_us
+    def freeze(self) -> None:
+        """Stands still until the next ``advance``: what is read meanwhile a replay will not read."""
+        self._frozen = True
 
-    def advance(self, to_ms: int, *, since: int | None = None) -> None:
-        """Moves on to a moment, if it is later.
-
-        Args:
-            since: forget the readings after this mark: a replay will not make them.
-        """
-        self._now_us = max(self._now_us if since is None else since, to_ms * 1000)
+    def advance(self, to_ms: int) -> None:
+        """Moves on to a moment, if it is later."""
+        self._frozen = False
+        self._now_us = max(self._now_us, to_ms * 1000)
 
     def not_before(self, seconds: float) -> None:
         """Moves on behind a moment, if it is not there yet."""

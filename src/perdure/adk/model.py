@@ -102,11 +102,10 @@ class DurableModel(BaseLlm):
             recorded = _Recorded.model_validate_json(record.response)
         else:
             attempts = _Attempts()
-            mark = core.clock.mark()
             async with aclosing(self._call(llm_request, stream, attempts)) as partials:
                 async for partial in partials:
                     yield partial
-            recorded = await self._record(key, attempts, mark)
+            recorded = await self._record(key, attempts)
         calls = [call for response in recorded.responses for call in _function_calls(response)]
         core.conductor.leave_model(self._lane, key, [call.id or "" for call in calls])
         for response in recorded.responses:
@@ -170,7 +169,7 @@ class DurableModel(BaseLlm):
                 kind = AgentEventType.REASONING_DELTA if part.thought else AgentEventType.TEXT_DELTA
                 self._core.log.show_delta(kind, part.text, step_id=self._core.step_id, attempt=attempt)
 
-    async def _record(self, key: str, attempts: _Attempts, mark: int) -> _Recorded:
+    async def _record(self, key: str, attempts: _Attempts) -> _Recorded:
         """Records what came out, before anything follows from it."""
         core = self._core
         error = attempts.error
@@ -189,7 +188,7 @@ class DurableModel(BaseLlm):
         except Exception as failure:
             core.conductor.fail(failure)
             await core.conductor.park_for_ever()
-        core.clock.advance(call.settled_at_ms, since=mark)
+        core.clock.advance(call.settled_at_ms)
         return recorded
 
 
