@@ -23,7 +23,7 @@ from perdure.store.sqlite.writer import Transaction, Write
 _CALL_CHANGE = sql("call_change")
 _CALL_INSERT = sql("call_insert")
 _CALL_RECORD = sql("call_record")
-_INBOX_HAS_MESSAGES = sql("inbox_has_messages")
+_INBOX_MOVES = sql("inbox_moves")
 _INBOX_TAKE = sql("inbox_take")
 _INBOX_TAKE_MESSAGE = sql("inbox_take_message")
 _INTERRUPT_END = sql("interrupt_end")
@@ -305,7 +305,8 @@ class _Application:
         session = self.session
         session.closed = int(session.closed or put.closed)
         status = SessionStatus.CLOSED if session.closed else put.status
-        if status is SessionStatus.IDLE and self.transaction.execute(_INBOX_HAS_MESSAGES, (session.key,)).fetchone():
+        rests = status in (SessionStatus.IDLE, SessionStatus.WAITING)
+        if rests and self.transaction.execute(_INBOX_MOVES, (session.key, status.value)).fetchone():
             status = SessionStatus.RUNNING
         session.status = status.value
         session.await_step_id = put.await_step_id

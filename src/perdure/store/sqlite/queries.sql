@@ -22,7 +22,7 @@ VALUES (?, ?, ?, ?, ?, ?, ?, 'idle', ?, 1, ?, ?, ?);
 -- itself), closed, or blocked (then only a cancel or a close can get it going).
 UPDATE sessions
 SET inbox_count = inbox_count + 1,
-    status = CASE WHEN status = 'idle' AND ?2 = 'message' THEN 'running' ELSE status END,
+    status = CASE WHEN status = 'idle' OR (status = 'waiting' AND ?2 <> 'message') THEN 'running' ELSE status END,
     due_since_ms = CASE
         WHEN owner IS NOT NULL OR closed OR (blocked IS NOT NULL AND ?2 NOT IN ('cancel', 'close')) THEN due_since_ms
         ELSE coalesce(due_since_ms, ?3) END,
@@ -38,6 +38,10 @@ VALUES (?, ?, ?, ?, ?, ?, ?);
 -- name: inbox_has_message
 -- Whether a message of this turn is queued.
 SELECT 1 FROM inbox WHERE session_key = ? AND kind = 'message' AND turn_id = ?;
+
+-- name: inbox_moves
+-- Whether something is in the inbox that a session can go on with: anything when it is idle, else not a message.
+SELECT 1 FROM inbox WHERE session_key = ?1 AND (?2 = 'idle' OR kind <> 'message') LIMIT 1;
 
 -- name: inbox_has_messages
 -- Whether any message is queued.
