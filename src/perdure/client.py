@@ -227,12 +227,11 @@ class AgentSessionClient:
             SessionNotFound
             WaitTimeout: the time ran out; the session goes on.
         """
-        subscription = self._engine.subscribe(session_id)
+        subscription = self._engine.subscribe(session_id, events=False)
         try:
             async with asyncio.timeout(timeout):
                 while True:
                     subscription.wake.clear()
-                    subscription.items.clear()
                     snapshot = await self.get_agent_snapshot(session_id)
                     if _rests(snapshot):
                         return snapshot

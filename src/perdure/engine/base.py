@@ -65,8 +65,12 @@ class Engine(Protocol):
         """
         ...
 
-    def subscribe(self, session_id: str) -> Subscription:
-        """Watches the live stream of a session in this process.  End it with ``unsubscribe``."""
+    def subscribe(self, session_id: str, *, events: bool = True) -> Subscription:
+        """Watches the live stream of a session in this process.  End it with ``unsubscribe``.
+
+        Args:
+            events: ``False`` to be woken by changes of the store only.
+        """
         ...
 
     def unsubscribe(self, session_id: str, subscription: Subscription) -> None: ...

@@ -26,8 +26,9 @@ class Shown:
 
 @dataclass(eq=False, slots=True)
 class Subscription:
-    """What one reader has not taken yet."""
+    """What one reader has not taken yet.  Without ``events`` it is only woken when the store changed."""
 
+    events: bool = True
     items: deque[Shown] = field(default_factory=deque[Shown])
     wake: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -43,12 +44,16 @@ class FeedHub:
         self._readers: dict[str, set[Subscription]] = defaultdict(set)
         self._feeds: dict[str, SessionFeed] = {}
 
-    def subscribe(self, session_id: str) -> Subscription:
-        """A new reader.  It starts with what is shown but not stored yet, so that store and reader leave no gap."""
-        subscription = Subscription()
+    def subscribe(self, session_id: str, *, events: bool = True) -> Subscription:
+        """A new reader.  It starts with what is shown but not stored yet, so that store and reader leave no gap.
+
+        Args:
+            events: ``False`` for one that only wants to be woken when the store changed.
+        """
+        subscription = Subscription(events)
         self._readers[session_id].add(subscription)
         feed = self._feeds.get(session_id)
-        if feed is not None:
+        if feed is not None and events:
             for shown in feed.shown_not_stored():
                 subscription.put(shown)
         return subscription
@@ -69,7 +74,8 @@ class FeedHub:
 
     def show(self, session_id: str, shown: Shown) -> None:
         for reader in self._readers.get(session_id, ()):
-            reader.put(shown)
+            if reader.events:
+                reader.put(shown)
 
     def wake(self, sessions: frozenset[str] | None) -> None:
         """The store changed: readers of these sessions (``None``: all) look into it."""

@@ -117,8 +117,8 @@ class LocalEngine:
             for number in caught:
                 loop.remove_signal_handler(number)
 
-    def subscribe(self, session_id: str) -> Subscription:
-        return self._hub.subscribe(session_id)
+    def subscribe(self, session_id: str, *, events: bool = True) -> Subscription:
+        return self._hub.subscribe(session_id, events=events)
 
     def unsubscribe(self, session_id: str, subscription: Subscription) -> None:
         self._hub.unsubscribe(session_id, subscription)
