@@ -24,7 +24,8 @@ async def open_store(path: Path, tmp_path: Path) -> AsyncIterator[OpenStore]:
     opened: list[SqliteStore] = []
 
     async def make(**options: Any) -> SqliteStore:
-        store = SqliteStore(path, **({"durability": "process", "run_dir": tmp_path / "run"} | options))
+        defaults: dict[str, Any] = {"durability": "process", "run_dir": tmp_path / "run"}
+        store = SqliteStore(path, **(defaults | options))
         await store.open()
         opened.append(store)
         return store

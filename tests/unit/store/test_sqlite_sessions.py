@@ -21,6 +21,7 @@ from tests.unit.store.builders import (
 )
 
 from perdure.errors import (
+    LeaseLost,
     PayloadTooLarge,
     RequestConflict,
     SessionAlreadyExists,
@@ -216,12 +217,15 @@ async def test_deleting_leaves_no_row_and_no_payload_behind(store: SqliteStore, 
 
 
 async def test_a_deleted_id_can_be_used_again_from_scratch(store: SqliteStore) -> None:
-    await open_turn(store)
+    stale = await open_turn(store)
     await store.delete_session("s")
     await store.create_session(new_session(incarnation="second"), ("t1", text_message()), request(), NOW)
     owner = await claim(store)
     assert owner.claimed.incarnation == "second"
     assert owner.claimed.turn is None
+    assert owner.lease.worker_id == stale.lease.worker_id
+    with pytest.raises(LeaseLost):
+        await stale.commit(session=IDLE)
 
 
 async def test_lists_page_from_the_most_recently_changed(store: SqliteStore) -> None:

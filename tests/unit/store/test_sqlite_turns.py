@@ -203,7 +203,7 @@ async def test_even_foreign_sql_cannot_change_what_is_settled(
     )
     await store.answer_interrupt("s", "t1:c2", Answer(True), request(), NOW)
     connection = sqlite3.connect(path)
-    with pytest.raises(sqlite3.IntegrityError, match="J[36]: "):
+    with pytest.raises(sqlite3.IntegrityError, match=r"J[36]: "):
         connection.execute(f"UPDATE {table} SET {change}" + (" WHERE status = 'succeeded'" if table == "steps" else ""))
     connection.close()
 

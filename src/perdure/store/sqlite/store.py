@@ -109,13 +109,14 @@ class SqliteStore:
         now_ms = self._clock.now_ms()
         await loop.run_in_executor(None, prepare, self._database, released_schema(), now_ms)
         readers = Readers(self._database, loop)
-        notices = Notices(self._database.path, self._run_dir, self._ids.new_id(), loop, readers, self._tell)
+        notices = Notices(self._database, self._run_dir, self._ids.new_id(), loop, self._tell)
         writer = Writer(self._database, loop, notices.send, self._tell)
         try:
-            await loop.run_in_executor(None, writer.start)
+            notices.start()
+            writer.start()
         except sqlite3.Error as error:
+            notices.close()
             raise translate(error, self.address) from error
-        notices.start()
         self._open = (writer, readers, notices)
 
     async def close(self) -> None:
