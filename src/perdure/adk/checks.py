@@ -33,7 +33,9 @@ def app_of(agent: object, flow_type: str) -> App:
         raise UsageError("flow_type is empty; give the flow a stable name, such as flow_type='SupportAgent'")
     root = agent.root_agent if isinstance(agent, App) else agent
     if not isinstance(root, LlmAgent):
-        raise UsageError(f"agent: the root is of type {type(root).__name__}, {_NOT_YET}; pass an LlmAgent or an App of one")
+        raise UsageError(
+            f"agent: the root is of type {type(root).__name__}, {_NOT_YET}; pass an LlmAgent or an App of one"
+        )
     if isinstance(agent, App):
         return agent
     try:
@@ -102,7 +104,9 @@ def check_policies(policies: Mapping[str, ToolPolicy], tools: Mapping[str, BaseT
     """
     for name, policy in policies.items():
         if not isinstance(cast(object, policy), ToolPolicy):
-            raise UsageError(f"tool_policies[{name!r}] is {policy!r}; give a ToolPolicy, such as ToolPolicy(ToolEffect.READ)")
+            raise UsageError(
+                f"tool_policies[{name!r}] is {policy!r}; give a ToolPolicy, such as ToolPolicy(ToolEffect.READ)"
+            )
         if name not in tools:
             known = ", ".join(sorted(tools)) or "none"
             raise UsageError(f"tool_policies names {name!r}, but the agent has no such tool (it has: {known})")

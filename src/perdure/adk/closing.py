@@ -145,7 +145,9 @@ def _note(calls: Sequence[ClosedCall], status: TurnStatus, error: ErrorInfo | No
 
 
 def _arguments(call: ClosedCall) -> str:
-    return ", ".join(f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in call.request.arguments.items())
+    return ", ".join(
+        f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in call.request.arguments.items()
+    )
 
 
 def _in_words(call: ClosedCall) -> str:

@@ -246,7 +246,9 @@ class Conductor:
 
     def unreported_calls(self) -> list[CallRequest]:
         """The calls of complete groups that nobody was told of; the journal's own are left out."""
-        return [call.request for group in self._unreported() for call in group.open_calls if call.fresh and call.request]
+        return [
+            call.request for group in self._unreported() for call in group.open_calls if call.fresh and call.request
+        ]
 
     def take_unreported_calls(self) -> tuple[CallRequest, ...]:
         """The same, and counts them as told."""

@@ -75,7 +75,9 @@ class WatcherPlugin(BasePlugin):
         _turn()
         return None
 
-    async def after_agent_callback(self, *, agent: BaseAgent, callback_context: CallbackContext) -> types.Content | None:
+    async def after_agent_callback(
+        self, *, agent: BaseAgent, callback_context: CallbackContext
+    ) -> types.Content | None:
         _turn().conductor.end_lane((callback_context.branch, agent.name))
         return None
 

@@ -230,5 +230,3 @@ def _answer(call: Call) -> Any:
         raise RecordedError(OUTCOME_UNKNOWN_TOOL_RESULT, "OutcomeUnknown")
     message = record.error.message if record.error else "it failed"
     raise RecordedError(message, record.error.code if record.error else "")
-
-

@@ -206,7 +206,10 @@ class SessionActor:
         self.state, self._book, self._message_count = after, draft.book, draft.message_count
         if self._may_release():
             write = replace(write, kinds=(*write.kinds, DurableWrite.SESSION_RELEASED), release=True)
-        if not _is_empty(write):
+        if _is_begin_only(write, commands):
+            # Nothing outside depends on it yet: a model call may be repeated, and later writes wait for this one.
+            self._running.start(f"begin {write.turn_id}", self._commit(write))
+        elif not _is_empty(write):
             await self._commit(write)
         self._released = write.release
         if arrival.applied is not None and not arrival.applied.done():
@@ -214,6 +217,7 @@ class SessionActor:
         for command in commands:
             await self._execute(command)
         self._set_deadline_timer()
+        self._hub.set_busy(self.session_id, busy=not self._rests())
 
     def _may_release(self) -> bool:
         """Whether the session can be given up with the write that is being made."""
@@ -352,6 +356,11 @@ def _arrival_of(item: InboxItem) -> Arrival:
             return Arrival(CloseRequested(), Attachment(consumed=(item.position,)))
         case _:
             assert_never(item.kind)
+
+
+def _is_begin_only(write: SessionWrite, commands: Sequence[Command]) -> bool:
+    """Whether the write begins a turn and does nothing else that something would have to wait for."""
+    return write.begin is not None and write.turn is None and not any(isinstance(c, RunCall) for c in commands)
 
 
 def _is_empty(write: SessionWrite) -> bool:

@@ -43,6 +43,8 @@ class FeedHub:
     def __init__(self) -> None:
         self._readers: dict[str, set[Subscription]] = defaultdict(set)
         self._feeds: dict[str, SessionFeed] = {}
+        self._busy: set[str] = set()
+        """Sessions that an owner in this process is working on."""
 
     def subscribe(self, session_id: str, *, events: bool = True) -> Subscription:
         """A new reader.  It starts with what is shown but not stored yet, so that store and reader leave no gap.
@@ -71,6 +73,18 @@ class FeedHub:
     def detach(self, feed: SessionFeed) -> None:
         if self._feeds.get(feed.session_id) is feed:
             del self._feeds[feed.session_id]
+            self.set_busy(feed.session_id, busy=False)
+
+    def set_busy(self, session_id: str, *, busy: bool) -> None:
+        """An owner in this process works on a session, or has come to rest with it.
+
+        While it works, whoever waits for rest need not look into the store at each of its writes.
+        """
+        if busy:
+            self._busy.add(session_id)
+        elif session_id in self._busy:
+            self._busy.discard(session_id)
+            self.wake(frozenset({session_id}))
 
     def show(self, session_id: str, shown: Shown) -> None:
         for reader in self._readers.get(session_id, ()):
@@ -81,7 +95,8 @@ class FeedHub:
         """The store changed: readers of these sessions (``None``: all) look into it."""
         for session_id in self._readers.keys() if sessions is None else sessions & self._readers.keys():
             for reader in self._readers[session_id]:
-                reader.wake.set()
+                if reader.events or session_id not in self._busy:
+                    reader.wake.set()
 
 
 @dataclass(slots=True)
