@@ -78,7 +78,7 @@ class FlowMachine(RuleBasedStateMachine):
 
     @initialize(keeps_endings=st.booleans(), approve=st.booleans(), patient=st.booleans())
     def open_session(self, keeps_endings: bool, approve: bool, patient: bool) -> None:
-        self.world = World(self.reducer, rules=self.watched, keeps_endings=keeps_endings)
+        self.world = World(type(self).reducer, rules=self.watched, keeps_endings=keeps_endings)
         self.approve = approve
         self.patient = patient
         self.groups = 0
@@ -115,7 +115,7 @@ class FlowMachine(RuleBasedStateMachine):
         self, asks: list[tuple[int, ToolEffect, int, InterruptKind | None]], more: bool, same_group: bool
     ) -> None:
         """Ask for calls of new model responses, or for further ones of an earlier response."""
-        known = self.world.state.turn.calls
+        known = self.world.journal.calls_of(self.world.turn_id)
         first = self.groups if same_group else self.groups + 1
         calls = tuple(
             RequestedCall(f"c{len(known) + number}", f"g{first + group}", effect, attempts, ask)
@@ -203,7 +203,7 @@ class FlowMachine(RuleBasedStateMachine):
     @rule()
     def code_fits(self) -> None:
         self.world.code_fits()
-        assert self.world.status is not SessionStatus.BLOCKED, "check: blocked although the code fits"
+        assert self.world.status() is not SessionStatus.BLOCKED, "check: blocked although the code fits"
 
     def _code_differs(self, known: int) -> None:
         """Found by the check or by any step; some of the calls that have not begun are known not to have."""
@@ -218,14 +218,14 @@ class FlowMachine(RuleBasedStateMachine):
 
     def _close(self) -> None:
         self.world.tell(CloseRequested())
-        assert self.world.status is SessionStatus.CLOSED, "close: the session is open"
+        assert self.world.status() is SessionStatus.CLOSED, "close: the session is open"
 
     # ------------------------------------------------------------ what comes too late, or never made sense
 
     @invariant()
     def nonsense(self) -> None:
         for given in nonsense(self.world):
-            if self.reducer(self.world.state, given) != (self.world.state, ()):
+            if self.world.reducer(self.world.state, given) != (self.world.state, ()):
                 self.world.tell(given, meaningless=True)
 
     # ------------------------------------------------------------ the end
@@ -233,11 +233,11 @@ class FlowMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         world = self.world
         self._come_to_rest()
-        if world.status is SessionStatus.BLOCKED or world.state.draining:
+        if world.status() is SessionStatus.BLOCKED or world.state.draining:
             # Compatible code is back; or the session was given up, and somebody takes it.
             world.die()
             self._come_to_rest()
-        assert world.status in (SessionStatus.IDLE, SessionStatus.CLOSED), f"liveness: at rest as {world.status}"
+        assert world.status() in (SessionStatus.IDLE, SessionStatus.CLOSED), f"liveness: at rest as {world.status()}"
         if not world.state.closed:
             world.say("last")
             world.come_to_rest(approve=True, patient=True, limit=2)

@@ -77,7 +77,7 @@ class World:
         live: calls whose records the live turn has; ``None`` while no live turn is in memory.
         owed: the live turn has something that no drive is sure to have seen.
         bodies: how often the body of a tool was entered, by step id.
-        drives: how many workers drove the live turn for a model step and did not find that the code differs, by step id.
+        drives: how many workers drove the live turn, by model step; those that found other code do not count.
         stopped: ids of steps that were stopped, or whose worker died; they may still report.
         overlaps: what was commanded although it ran already.
         undelivered: accepted messages that a new owner has still to hear of.
@@ -284,6 +284,5 @@ class World:
             else:
                 self.answer(self.journal.pending_interrupts()[0], approved=approve)
 
-    @property
     def status(self) -> SessionStatus:
         return self.state.status
