@@ -36,6 +36,7 @@ CAUGHT_BY: list[tuple[Reducer, Rule]] = [
     (wrong.asks_nobody, rules.what_runs_was_put_and_agreed_to_before),
     (wrong.forgets_attempts, rules.attempts_never_exceed_their_number),
     (wrong.never_gives_a_turn_up, rules.attempts_never_exceed_their_number),
+    (wrong.does_not_count_the_deaths_of_a_turn_without_a_model_step, rules.a_turn_that_kills_its_workers_is_given_up),
     (wrong.makes_a_step_of_a_rejected_call, rules.a_rejected_call_has_no_tool_step),
     (wrong.closes_the_session_before_its_turn, rules.ends_are_stored_in_order),
     (wrong.does_not_store_that_an_attempt_failed, rules.what_is_stored_is_enough_to_go_on),

@@ -76,9 +76,10 @@ class FlowMachine(RuleBasedStateMachine):
     reducer: ClassVar[Reducer] = staticmethod(reduce)
     watched: ClassVar[Sequence[Callable[[World], None]]] = RULES
 
-    @initialize(keeps_endings=st.booleans(), approve=st.booleans(), patient=st.booleans())
-    def open_session(self, keeps_endings: bool, approve: bool, patient: bool) -> None:
-        self.world = World(type(self).reducer, rules=self.watched, keeps_endings=keeps_endings)
+    @initialize(thorough_engine=st.booleans(), approve=st.booleans(), patient=st.booleans())
+    def open_session(self, thorough_engine: bool, approve: bool, patient: bool) -> None:
+        self.world = World(type(self).reducer, rules=self.watched, keeps_endings=thorough_engine)
+        self.world.counts_deaths = thorough_engine
         self.approve = approve
         self.patient = patient
         self.groups = 0

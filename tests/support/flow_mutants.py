@@ -236,6 +236,10 @@ def never_gives_a_turn_up(state: SessionState, given: Input) -> Reduced:
     return reduce(state, given)
 
 
+def does_not_count_the_deaths_of_a_turn_without_a_model_step(state: SessionState, given: Input) -> Reduced:
+    return reduce(state, replace(given, lost=0) if isinstance(given, TakenOver) else given)
+
+
 # ---------------------------------------------------------------- ownership
 
 

@@ -220,6 +220,11 @@ def attempts_never_exceed_their_number(world: World) -> None:
         assert stored == expected, f"attempts: {job} and {stored} stored"
 
 
+def a_turn_that_kills_its_workers_is_given_up(world: World) -> None:
+    if world.counts_deaths and world.state.turn is not None and world.state.turn.ending is None:
+        assert world.deaths < MAX_MODEL_STEP_TAKEOVERS, f"deaths: {world.deaths} in a row"
+
+
 def a_rejected_call_has_no_tool_step(world: World) -> None:
     for step_id, row in world.journal.calls.items():
         if row.record is RecordStatus.REJECTED:
@@ -296,6 +301,7 @@ RULES: tuple[Callable[[World], None], ...] = (
     nothing_runs_that_runs_already,
     what_runs_was_put_and_agreed_to_before,
     attempts_never_exceed_their_number,
+    a_turn_that_kills_its_workers_is_given_up,
     a_rejected_call_has_no_tool_step,
     ends_are_stored_in_order,
     what_is_stored_is_enough_to_go_on,

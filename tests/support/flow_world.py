@@ -32,6 +32,7 @@ from perdure.session.state import (
     ModelFailed,
     ModelFinished,
     ModelStepSettled,
+    PutStep,
     RunCall,
     RunModel,
     SessionState,
@@ -78,6 +79,7 @@ class World:
         owed: the live turn has something that no drive is sure to have seen.
         bodies: how often the body of a tool was entered, by step id.
         drives: how many workers drove the live turn, by model step; those that found other code do not count.
+        deaths: of owners, in a row and without a step of the open turn being settled.
         stopped: ids of steps that were stopped, or whose worker died; they may still report.
         overlaps: what was commanded although it ran already.
         undelivered: accepted messages that a new owner has still to hear of.
@@ -88,6 +90,7 @@ class World:
     ) -> None:
         self.reducer = reducer
         self.rules = rules
+        self.counts_deaths = True
         self.journal = Journal(keeps_endings=keeps_endings)
         self.state = SessionState("s", await_step_id=await_step_id(0))
         self.passes: list[Pass] = []
@@ -99,6 +102,7 @@ class World:
         self.owed = False
         self.bodies: Counter[str] = Counter()
         self.drives: Counter[str] = Counter()
+        self.deaths = 0
         self.stopped: set[str] = set()
         self.overlaps: list[Command] = []
         self.undelivered: list[str] = []
@@ -113,6 +117,8 @@ class World:
         self.state = after
         self.journal.apply(given, commands)
         self.passes.append(done)
+        if after.turn is None or any(isinstance(c, PutStep) and c.status.settled for c in commands):
+            self.deaths = 0
         for command in commands:
             self._carry_out(command)
         if isinstance(given, AttemptStarted | AttemptFailed) and commands and given.step_id in self.jobs:
@@ -234,11 +240,12 @@ class World:
         self.tell(InterruptAnswered(interrupt_id, approved))
 
     def die(self, *, check: bool = False) -> None:
-        """The owner dies, and another one takes over what is stored."""
+        """The owner dies (or gave a session up in which nothing ran), and another one takes over what is stored."""
+        self.deaths = self.deaths + 1 if self.model or self.jobs or self.check else 0
         self._forget_live_turn()
         self.state = self.journal.rebuild()
         self.undelivered = list(self.journal.inbox)
-        self.tell(TakenOver(check))
+        self.tell(TakenOver(check, lost=self.deaths if self.counts_deaths else 0))
         while self.undelivered:
             self.tell(MessageArrived(self.undelivered.pop(0)))
 

@@ -114,6 +114,21 @@ def test_a_turn_that_is_given_up_settles_its_calls() -> None:
     assert session.record("put") == (RecordStatus.OUTCOME_UNKNOWN, Reason.INTERRUPTED)
 
 
+def test_a_turn_that_kills_its_workers_without_a_model_step_is_given_up_too() -> None:
+    """The replay itself is what kills: it is made to run the approved call, and the start mark is never reached."""
+    session = Script()
+    session.say("t1")
+    session.asks(gated("refund"))
+    session.approve("refund")
+    for _ in range(MAX_MODEL_STEP_TAKEOVERS):
+        assert session.running() == {"refund"}
+        session.die()
+    turn = session.journal.turns["t1"]
+    assert turn.error is not None
+    assert turn.error.code == WORKERS_LOST
+    assert session.record("refund") == (RecordStatus.FAILED, Reason.NOT_RUN)
+
+
 @pytest.mark.parametrize("check", [False, True])
 def test_the_last_death_asks_for_no_check(check: bool) -> None:
     session = Script()
