@@ -1,0 +1,276 @@
+"""A tiny agent framework for tests of the engine: a turn is a coroutine that asks for model calls and tool calls.
+
+It keeps the runner contract (records, replay, groups) without ADK: an engine test starts fast and fails for one reason.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from perdure.errors import NonDeterminismError, ToolExecutionError
+from perdure.session.model import (
+    AgentEventType,
+    ErrorInfo,
+    InterruptKind,
+    JsonObject,
+    MessageRole,
+    TurnStatus,
+    Usage,
+    UserMessage,
+)
+from perdure.session.policy import RetryPolicy, ToolEffect
+from perdure.session.runner import (
+    Approval,
+    CallRecord,
+    CallRequest,
+    ClosedCall,
+    DriveBlocked,
+    DriveFailed,
+    DriveFinished,
+    DriveResult,
+    LiveTurn,
+    NewMessage,
+    Progress,
+    ToolOutcome,
+    ToolRaised,
+    ToolSucceeded,
+    TurnLog,
+    TurnStart,
+)
+
+FAST_RETRY = RetryPolicy(first_delay=timedelta(0))
+
+
+@dataclass(frozen=True)
+class PlayCall:
+    """A tool call of a play.  ``body`` gets the call id and the attempt."""
+
+    name: str
+    body: Callable[[str, int], Awaitable[object]]
+    effect: ToolEffect = ToolEffect.READ
+    ask: InterruptKind | None = None
+    timeout: timedelta | None = None
+    retry: RetryPolicy = FAST_RETRY
+
+
+Script = Callable[["Play"], Awaitable[None]]
+
+
+class PlayRunner:
+    """``AgentFrameworkRunner`` over a script.  Counts the model calls that it really makes."""
+
+    def __init__(self, script: Script, definition: str = "play") -> None:
+        self.script = script
+        self.model_calls: list[str] = []
+        self.opened = 0
+        self._definition = definition
+
+    def definition(self) -> str:
+        return self._definition
+
+    def check_message(self, message: UserMessage) -> None:
+        pass
+
+    async def open_turn(self, start: TurnStart, log: TurnLog) -> LiveTurn:
+        self.opened += 1
+        play = Play(self, start, log)
+        await play.open()
+        return play
+
+    def closing_messages(
+        self,
+        start: TurnStart,
+        stored: Sequence[JsonObject],
+        calls: Sequence[ClosedCall],
+        status: TurnStatus,
+        error: ErrorInfo | None,
+        now_ms: int,
+    ) -> tuple[NewMessage, ...]:
+        note = {"note": status.value, "calls": {c.request.call_id: c.record.status.value for c in calls}}
+        return (_message(len(stored), MessageRole.USER, json.dumps(note), now_ms),)
+
+    async def close(self) -> None:
+        pass
+
+
+@dataclass
+class _Pending:
+    request: CallRequest
+    call: PlayCall
+    record: asyncio.Future[CallRecord] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+    reported: bool = False
+
+
+class Play:
+    """One live turn."""
+
+    def __init__(self, runner: PlayRunner, start: TurnStart, log: TurnLog) -> None:
+        self.start = start
+        self._runner = runner
+        self._log = log
+        self._pending: dict[str, _Pending] = {}
+        self._messages: list[NewMessage] = []
+        self._keys: list[str] = []
+        self._said = 0
+        self._busy = 1
+        """Parts of the script that do not wait for records."""
+        self._changed = asyncio.Event()
+        self._step_id = ""
+        self._task: asyncio.Task[None]
+
+    async def open(self) -> None:
+        recorded = await self._log.recorded()
+        self._models = {call.key: call.response for call in recorded.model_calls}
+        self._known = {call.request.call_id: call for call in recorded.calls}
+        waiting = {call.request.group for call in recorded.calls if call.record is None}
+        self._replayable = {
+            call.request.call_id: call.record
+            for call in recorded.calls
+            if call.record is not None and call.request.group not in waiting
+        }
+        self._unused = set(self._models) | set(self._known)
+        self._task = asyncio.create_task(self._run())
+
+    async def _run(self) -> None:
+        try:
+            self.say(self.start.message.text, MessageRole.USER)
+            await self._runner.script(self)
+        finally:
+            self._busy -= 1
+            self._changed.set()
+
+    # ------------------------------------------------------------ for scripts
+
+    def say(self, text: str, role: MessageRole = MessageRole.ASSISTANT) -> None:
+        self._messages.append(_message(self._said, role, text, self._log.now_ms()))
+        self._said += 1
+
+    async def model(self, key: str, answer: str = "", delay: Awaitable[object] | None = None) -> str:
+        """A model call: answered from the journal, or made."""
+        self._keys.append(key)
+        self._unused.discard(key)
+        if key in self._models:
+            return self._models[key]
+        if self._unused:
+            raise NonDeterminismError(f"{key} is new", step=key, expected=sorted(self._unused), found=key)
+        self._runner.model_calls.append(key)
+        self._log.show_delta(AgentEventType.TEXT_DELTA, answer, step_id=self._step_id, attempt=1)
+        if delay is not None:
+            await delay
+        await self._log.record_model_call(key, answer, Usage(model_calls=1), self._log.now_ms())
+        return answer
+
+    async def tools(self, group: str, calls: dict[str, PlayCall]) -> list[CallRecord]:
+        """Tool calls of one model response, by call id."""
+        for call_id, call in calls.items():
+            self._unused.discard(call_id)
+            request = CallRequest(
+                call_id=call_id,
+                group=group,
+                tool_name=call.name,
+                arguments={"id": call_id},
+                agent_name="player",
+                effect=call.effect,
+                retry=call.retry,
+                timeout=call.timeout,
+                ask=call.ask,
+            )
+            known = self._known.get(call_id)
+            if known is not None and known.request.tool_name != call.name:
+                raise NonDeterminismError(
+                    f"{call_id} was {known.request.tool_name}",
+                    step=call_id,
+                    expected=known.request.tool_name,
+                    found=call.name,
+                )
+            pending = _Pending(request, call, reported=known is not None)
+            self._pending[call_id] = pending
+            if call_id in self._replayable:
+                pending.record.set_result(self._replayable[call_id])
+        self._busy -= 1
+        self._changed.set()
+        try:
+            return [await self._pending[call_id].record for call_id in calls]
+        finally:
+            self._busy += 1
+
+    # ------------------------------------------------------------ LiveTurn
+
+    async def drive(self, step_id: str, records: Sequence[CallRecord]) -> DriveResult:
+        self._step_id = step_id
+        self.hand_out(records)
+        while True:
+            await asyncio.sleep(0)
+            if self._task.done():
+                return self._finished()
+            new = tuple(pending.request for pending in self._pending.values() if not pending.reported)
+            if self._busy == 0 and (new or all(not p.record.done() for p in self._open())):
+                for pending in self._pending.values():
+                    pending.reported = True
+                return DriveBlocked(self._progress(), new)
+            self._changed.clear()
+            await asyncio.wait({self._task, asyncio.ensure_future(self._changed.wait())}, return_when="FIRST_COMPLETED")
+
+    def _open(self) -> list[_Pending]:
+        return [pending for pending in self._pending.values() if not pending.record.done()]
+
+    def _finished(self) -> DriveResult:
+        error = self._task.exception()
+        if isinstance(error, NonDeterminismError):
+            raise error
+        if error is not None:
+            return DriveFailed(self._progress(), ErrorInfo(code=type(error).__name__, message=str(error)))
+        return DriveFinished(self._progress())
+
+    def _progress(self) -> Progress:
+        messages, self._messages = tuple(self._messages), []
+        keys, self._keys = tuple(self._keys), []
+        return Progress(messages, (), keys)
+
+    def hand_out(self, records: Sequence[CallRecord]) -> None:
+        for record in records:
+            future = self._pending[record.call_id].record
+            if not future.done():
+                future.set_result(record)
+
+    async def replayed(self) -> None:
+        while self._unused and not self._task.done():
+            self._changed.clear()
+            await asyncio.sleep(0)
+        if self._task.done() and isinstance(error := self._task.exception(), NonDeterminismError):
+            raise error
+        if self._unused:
+            raise NonDeterminismError("not repeated", step=min(self._unused), expected=sorted(self._unused), found=None)
+
+    async def ready(self, call_id: str) -> None:
+        while call_id not in self._pending:
+            if self._task.done():
+                error = self._task.exception()
+                raise (
+                    error
+                    if isinstance(error, NonDeterminismError)
+                    else NonDeterminismError(f"{call_id} did not come back", step=call_id, expected=call_id, found=None)
+                )
+            await asyncio.sleep(0)
+
+    async def call_tool(self, call_id: str, attempt: int, approval: Approval | None) -> ToolOutcome:
+        try:
+            result = await self._pending[call_id].call.body(call_id, attempt)
+        except ToolExecutionError as error:
+            return ToolRaised(ErrorInfo(code="tool", message=str(error)), final=True)
+        except Exception as error:  # noqa: BLE001 - a tool may raise anything
+            return ToolRaised(ErrorInfo(code=type(error).__name__, message=str(error)), final=False)
+        return ToolSucceeded(json.dumps(result), result)
+
+    async def close(self) -> None:
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+
+
+def _message(ordinal: int, role: MessageRole, text: str, now_ms: int) -> NewMessage:
+    item = json.dumps({"ordinal": ordinal, "text": text})
+    return NewMessage(ordinal, role, "player", text, item, now_ms)
