@@ -6,15 +6,17 @@ import asyncio
 import time
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 
 import click
 from rich.console import Console
-from rich.table import Table
 
 from bench.measures import MEASURES, Conditions, Measure
-from bench.profiler import Profile, Sampler, largest
 from bench.quiet import be_quiet
 from bench.report import RESULTS, Row, publish
+
+if TYPE_CHECKING:
+    from bench.profiler import Profile
 
 NAMES = click.Choice(list(MEASURES))
 
@@ -56,45 +58,22 @@ async def _rows(measure: Measure, conditions: Conditions) -> list[Row]:
 @click.option("--quick", is_flag=True, help="Very few turns.")
 @click.option("--all", "everyone", is_flag=True, help="Also ADK's own functions, not only perdure's.")
 def profile(name: str, top: int, quick: bool, everyone: bool) -> None:
-    """Shows where the CPU time of a measure's durable side goes, in ms per turn."""
+    """Shows where the CPU time of a measure's durable side goes, in ms per turn (needs yappi)."""
+    from bench.profiler import show
+
     with TemporaryDirectory(prefix="bench-") as scratch:
         found, turns = asyncio.run(_profile(MEASURES[name], Conditions(Path(scratch), quick)))
-    console = Console()
-    console.print(_by_thread(found, turns))
-    console.print(_by_place(found, turns, top, everyone))
+    show(found, turns, Console(), top=top, everyone=everyone)
 
 
 async def _profile(measure: Measure, conditions: Conditions) -> tuple[Profile, int]:
+    from bench.profiler import profiled
+
     assert measure.durable is not None
     async with measure.durable(conditions) as work:
-        with Sampler() as found:
+        with profiled() as found:
             turns = await work()
     return found, turns
-
-
-def _by_thread(found: Profile, turns: int) -> Table:
-    table = Table(title=f"CPU by thread and owner, ms per turn ({turns} turns)", title_justify="left")
-    owners = sorted({owner for _, owner in found.threads})
-    table.add_column("thread")
-    for owner in (*owners, "sum"):
-        table.add_column(owner, justify="right")
-    for thread in sorted({thread for thread, _ in found.threads}):
-        spent = [found.threads.get((thread, owner), 0.0) / turns * 1000 for owner in owners]
-        table.add_row(thread, *(f"{value:.2f}" for value in (*spent, sum(spent))))
-    waiting = found.waiting / turns * 1000
-    table.caption = f"wall {found.wall / turns * 1000:.2f} ms per turn, of which the event loop waited {waiting:.2f}"
-    return table
-
-
-def _by_place(found: Profile, turns: int, top: int, everyone: bool) -> Table:
-    table = Table(title="own CPU time with the libraries called, ms per turn", title_justify="left")
-    for heading in ("ms", "owner", "function", "mostly in"):
-        table.add_column(heading, justify="right" if heading == "ms" else "left", no_wrap=heading != "mostly in")
-    chosen = {place: spent for place, spent in found.own.items() if everyone or place.owner == "perdure"}
-    for place, spent in largest(chosen, top):
-        leaves = ", ".join(f"{leaf} {part / spent:.0%}" for leaf, part in largest(found.leaves[place], 3))
-        table.add_row(f"{spent / turns * 1000:.3f}", place.owner, str(place), leaves)
-    return table
 
 
 if __name__ == "__main__":

@@ -78,6 +78,7 @@ class ScriptedLlm(BaseLlm):
 def _answer(last: types.Content) -> list[types.Part]:
     parts = last.parts or []
     replies = [part.function_response.response or {} for part in parts if part.function_response]
+    assert not any("error" in reply for reply in replies), replies
     if not replies:
         return _calls_for(parts[0].text or "" if parts else "")
     left = replies[-1].get("left")
