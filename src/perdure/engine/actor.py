@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import enum
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from datetime import timedelta
 from typing import assert_never
 
@@ -275,8 +275,7 @@ class SessionActor:
 
     async def _commit(self, write: SessionWrite) -> None:
         await self._store.commit(self.lease, write, self._clock.now_ms())
-        if write.events:
-            self._feed.stored(write.events[-1].number)
+        self._feed.stored(write.events)
 
     async def _release(self) -> None:
         """Gives the session up.  A turn that waits is dropped from memory; a replay brings it back."""
@@ -368,6 +367,9 @@ def _arrival_of(item: InboxItem) -> Arrival:
             assert_never(item.kind)
 
 
+_CONTENT = tuple(part.name for part in fields(SessionWrite) if part.name not in ("kinds", "turn_id"))
+
+
 def _is_empty(write: SessionWrite) -> bool:
-    """Whether there is nothing to store; ``kinds`` alone is nothing."""
-    return replace(write, kinds=()) == SessionWrite(kinds=(), turn_id=write.turn_id)
+    """Whether there is nothing to store; ``kinds`` and ``turn_id`` alone are nothing."""
+    return not any(getattr(write, part) for part in _CONTENT)
