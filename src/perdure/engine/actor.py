@@ -45,7 +45,7 @@ from perdure.session.state import (
 )
 from perdure.store.base import ClaimedSession, InboxItem, InboxKind, SessionStore, SessionWrite
 
-FLUSH_DELAY = timedelta(milliseconds=20)
+FLUSH_DELAY = timedelta(milliseconds=50)
 """How long a text delta or a model call's record waits for a write to go along with before it gets its own."""
 
 

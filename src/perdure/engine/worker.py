@@ -161,8 +161,19 @@ class EngineWorker:
                     await asyncio.sleep(0)
             except (StoreError, InjectedFault) as error:
                 logger.warning("claiming failed, trying again: %s", error)
-                await asyncio.sleep(FIRST_RETRY_DELAY.total_seconds())
+                await self._give_back_unheld()
                 self._work.set()
+
+    async def _give_back_unheld(self) -> None:
+        """After a failed claim: it may be on disk all the same, and then nobody would run what it took."""
+        while True:
+            await asyncio.sleep(FIRST_RETRY_DELAY.total_seconds())
+            try:
+                await self._store.free_unheld(self._worker_id, tuple(self._actors), self._clock.now_ms())
+            except (StoreError, InjectedFault) as error:
+                logger.warning("freeing sessions after a failed claim failed, trying again: %s", error)
+            else:
+                return
 
     async def _wait_for_work(self) -> None:
         """Waits for a change of the store, or for the next deadline of a session that nobody owns."""

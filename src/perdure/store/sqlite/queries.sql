@@ -354,7 +354,8 @@ WHERE open_turn_key IS NOT NULL AND flow_type = ?2 AND owner IS NULL AND due_sin
 RETURNING session_id;
 
 -- name: sessions_free
--- Frees all sessions of a worker that is gone; the new fence refuses whatever it may still write.
+-- Frees all sessions that a worker owns, but for those in a JSON list of ids; the new fence refuses whatever it may
+-- still write.
 UPDATE sessions
 SET owner = NULL,
     fence = fence + 1,
@@ -367,7 +368,7 @@ SET owner = NULL,
         WHEN blocked IS NULL AND EXISTS (SELECT 1 FROM turns AS t WHERE t.turn_key = open_turn_key
                                          AND t.status = 'running') THEN ?2
         END
-WHERE owner = ?1
+WHERE owner = ?1 AND session_id NOT IN (SELECT value FROM json_each(?3))
 RETURNING session_id;
 
 -- ================================================================ claims

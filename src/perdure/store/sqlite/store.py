@@ -255,6 +255,10 @@ class SqliteStore:
             self._locks.remove(worker_id)
         return removed
 
+    async def free_unheld(self, worker_id: str, held: Sequence[str], now_ms: int) -> int:
+        """See ``SessionStore``."""
+        return await self._writer.submit(workers.free_unheld(worker_id, held, now_ms))
+
     async def claim(
         self, worker_id: str, flow_types: Sequence[str], limit: int, now_ms: int
     ) -> Sequence[ClaimedSession]:
