@@ -8,6 +8,7 @@ small functions: trust the shares, not the sums.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
@@ -27,9 +28,7 @@ import perdure
 HOPS = 40
 """How far outward library time is carried to find who led to it."""
 
-MAIN_THREAD = "main"
-LOOP = "event loop"
-_LOOP_FUNCTION = "BaseEventLoop._run_once"
+MAIN_THREAD = threading.main_thread().name
 
 
 def _folder(module_file: str | None) -> str:
@@ -43,7 +42,8 @@ OWNERS = {
     "genai": _folder(google.genai.__file__),
     "bench": _folder(bench.__file__),
 }
-OTHER = "other"
+LOOP = "event loop"
+"""What nobody asked for: the event loop's own work, and a thread's waiting for its next job."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,9 +134,10 @@ def profiled() -> Generator[Profile]:
     finally:
         yappi.stop()
         found.wall = time.perf_counter() - begun
-        for number, thread in enumerate(yappi.get_thread_stats()):
-            name = f"{thread.name} {number}" if thread.id else MAIN_THREAD
-            _Carrier(name, yappi.get_func_stats(filter={"ctx_id": thread.id})).carry_into(found)
+        names = {thread.ident: thread.name for thread in threading.enumerate()}
+        for thread in yappi.get_thread_stats():
+            functions = yappi.get_func_stats(filter={"ctx_id": thread.id})
+            _Carrier(names.get(thread.tid, thread.name), functions).carry_into(found)
 
 
 class _Carrier:
@@ -172,7 +173,7 @@ class _Carrier:
                 callers = self._callers.get(index, {})
                 whole = sum(callers.values())
                 if whole <= 0:
-                    add(profile.own, Place(self._thread, OTHER, "other"), part)
+                    add(profile.own, Place(self._thread, LOOP, LOOP), part)
                     continue
                 for caller, weight in callers.items():
                     owner = self._owner(caller)
@@ -185,12 +186,10 @@ class _Carrier:
             moving = outward
             if not moving:
                 return
-        add(profile.own, Place(self._thread, OTHER, "other"), sum(moving.values()))
+        add(profile.own, Place(self._thread, LOOP, LOOP), sum(moving.values()))
 
     def _owner(self, index: int) -> str | None:
         function = self._functions[index]
-        if function.name == _LOOP_FUNCTION:
-            return LOOP
         return next((owner for owner, folder in OWNERS.items() if function.module.startswith(folder)), None)
 
     def _place(self, index: int, owner: str) -> Place:
