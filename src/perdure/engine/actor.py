@@ -54,6 +54,8 @@ class _Signal(enum.Enum):
     """Something may be in the inbox, or a deadline may have passed."""
     WAKE = "wake"
     """A task ended, or the session is to be drained."""
+    FLUSH = "flush"
+    """What waits for a write has waited long enough."""
 
 
 class SessionActor:
@@ -132,9 +134,9 @@ class SessionActor:
                     raise self._failure
         finally:
             self._hub.detach(self._feed)
-            for timer in (self._deadline_timer, self._flush_timer):
-                if timer is not None:
-                    timer.cancel()
+            self._cancel_flush()
+            if self._deadline_timer is not None:
+                self._deadline_timer.cancel()
             await self._running.close()
 
     # ------------------------------------------------------------ the loop
@@ -159,6 +161,8 @@ class SessionActor:
             await self._release()
         elif arrival is _Signal.LOOK:
             await self._look()
+        elif arrival is _Signal.FLUSH:
+            await self._flush()
         elif isinstance(arrival, Arrival):
             await self._apply(arrival)
 
@@ -204,6 +208,8 @@ class SessionActor:
         draft = await self._draft(commands, NOTHING if stale else arrival.attachment)
         write = draft.finish(before, after)
         self.state, self._book, self._message_count = after, draft.book, draft.message_count
+        if self._book is None or not self._book.unwritten_models:
+            self._cancel_flush()
         if self._may_release():
             write = replace(write, kinds=(*write.kinds, DurableWrite.SESSION_RELEASED), release=True)
         if _is_begin_only(write, commands):
@@ -301,11 +307,20 @@ class SessionActor:
     def _flush_soon(self) -> None:
         if self._flush_timer is None:
             loop = asyncio.get_running_loop()
-            self._flush_timer = loop.call_later(FLUSH_DELAY.total_seconds(), self._flush)
+            self._flush_timer = loop.call_later(FLUSH_DELAY.total_seconds(), self._flush_due)
 
-    def _flush(self) -> None:
-        """Writes what waits for a write, if no write of the loop took it along by now."""
+    def _flush_due(self) -> None:
         self._flush_timer = None
+        # Only the loop writes: a write made here could overtake, or be overtaken by, the one that is being made.
+        self._arrivals.put_nowait(_Signal.FLUSH)
+
+    def _cancel_flush(self) -> None:
+        if self._flush_timer is not None:
+            self._flush_timer.cancel()
+            self._flush_timer = None
+
+    async def _flush(self) -> None:
+        """Writes what waits for a write, if no write of the loop took it along by now."""
         book = self._book
         models = tuple(book.unwritten_models) if book is not None else ()
         events = self._feed.take_unstored()
@@ -320,8 +335,7 @@ class SessionActor:
             turn_id=book.turn_id if book is not None else None,
             events=events,
         )
-        last = events[-1].number if events else models[-1].sequence
-        self._running.start(f"flush {len(events)} {last}", self._commit(write))
+        await self._commit(write)
 
     def _set_deadline_timer(self) -> None:
         if self._deadline_timer is not None:
