@@ -1,7 +1,7 @@
 """Exceptions as JSON, and exceptions of the same class rebuilt from it.
 
-What a callback of the application sees of a recorded failure must not depend on whether it is a replay, so live code too
-raises the rebuilt exception.
+What a callback of the application sees of a recorded failure must not depend on whether it is a replay, so live code
+too raises the rebuilt exception.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def message_of(error: BaseException) -> str:
     """The text of an exception; its class's name when it has none."""
     try:
         text = str(error)
-    except Exception:  # a broken __str__ must not hide the failure itself
+    except Exception:  # noqa: BLE001  (a broken __str__ must not hide the failure itself)
         text = ""
     return text or type(error).__name__
 

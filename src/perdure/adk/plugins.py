@@ -42,6 +42,14 @@ class CallbackFailed(Exception):
     """Carries an exception of an agent's error callback out of our plugin, which ADK would else blame."""
 
 
+def cause_behind_plugins(error: BaseException) -> BaseException:
+    """The failure itself, where ADK says only that it came out of one of our plugins."""
+    ours = (f"Error in plugin '{WATCHER}'", f"Error in plugin '{ANSWERER}'")
+    while error.__cause__ is not None and (isinstance(error, CallbackFailed) or str(error).startswith(ours)):
+        error = error.__cause__
+    return error
+
+
 class WatcherPlugin(BasePlugin):
     """Tells the conductor what the invocation does.  Changes nothing but the tools of a request."""
 
@@ -75,7 +83,9 @@ class WatcherPlugin(BasePlugin):
         _turn()
         return None
 
-    async def after_agent_callback(self, *, agent: BaseAgent, callback_context: CallbackContext) -> types.Content | None:
+    async def after_agent_callback(
+        self, *, agent: BaseAgent, callback_context: CallbackContext
+    ) -> types.Content | None:
         _turn().conductor.end_lane((callback_context.branch, agent.name))
         return None
 
@@ -175,7 +185,7 @@ class AnswererPlugin(BasePlugin):
         core = _turn()
         if not is_durable(tool):
             return None  # a control tool or an unknown one: ADK's own rules
-        answer = await self._ask_agent(tool, tool_args, tool_context, error)
+        answer: dict[str, Any] | None = await self._ask_agent(tool, tool_args, tool_context, error)
         if answer is not None:
             return answer
         return _error_answer(core.conductor.find_call(tool_context.function_call_id or ""), error)

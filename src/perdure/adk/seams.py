@@ -23,7 +23,7 @@ from google.adk.flows.llm_flows import functions
 from google.adk.flows.llm_flows.base_llm_flow import BaseLlmFlow
 from google.adk.flows.llm_flows.tools import _caller
 from google.adk.models.base_llm import BaseLlm
-from google.adk.platform import _random as platform_random
+from google.adk.platform import _random as platform_random  # pyright: ignore[reportPrivateUsage]
 from google.adk.platform import time as platform_time
 from google.adk.platform import uuid as platform_uuid
 from google.adk.sessions.state import State
