@@ -37,21 +37,22 @@ class AttemptBaseline:
     """The session as it was before an attempt, so that the attempt's changes can be taken back."""
 
     def __init__(self, context: ToolContext) -> None:
-        actions = seams.own_actions(context)
         self._context = context
-        self._actions = {name: _shallow(value) for name, value in vars(actions).items()}
+        self._first_reads = seams.watch_state(context)
+        self._actions = {name: _shallow(value) for name, value in vars(seams.own_actions(context)).items()}
         self._state = dict(context.session.state)
         self._end_invocation = seams.invocation_of(context).end_invocation
 
     def restore(self) -> None:
         """Takes back what the attempt did.  A key that a sibling call has set since keeps the sibling's value."""
         context = self._context
-        handed_out = dict(seams.handed_out_containers(context))
         actions = context.actions  # records writes into containers
         state = context.session.state
-        for key, (container, copied) in handed_out.items():
-            if container is self._state.get(key) and container is state.get(key) and _differ(container, copied):
-                state[key] = copied
+        for key, (container, copied) in self._first_reads.items():
+            if container is self._state.get(key) and _differ(container, copied):
+                self._state[key] = copied
+                if state.get(key) is container:
+                    state[key] = copied
         for key, value in actions.state_delta.items():
             if self._actions["state_delta"].get(key, self) is value or state.get(key, self) is not value:
                 continue
@@ -61,7 +62,7 @@ class AttemptBaseline:
                 del state[key]
         for name, value in self._actions.items():
             setattr(actions, name, _shallow(value))
-        seams.reset_state(context)
+        self._first_reads = seams.watch_state(context)
         seams.invocation_of(context).end_invocation = self._end_invocation
 
 
