@@ -41,9 +41,7 @@ def world(*replies: Any, **agent: Any) -> World:
 
 
 def signed() -> World:
-    part = types.Part(
-        function_call=types.FunctionCall(name="look", args={}, id="model-1"), thought_signature=SIGNATURE
-    )
+    part = types.Part(function_call=types.FunctionCall(name="look", args={}, id="model-1"), thought_signature=SIGNATURE)
     thought = types.Part(text="hm", thought=True, thought_signature=SIGNATURE)
     response = LlmResponse(
         content=types.Content(role="model", parts=[thought, part]),
@@ -242,7 +240,9 @@ class _Slow(BaseLlm):
 
 async def test_a_model_has_a_time_limit() -> None:
     model = _Slow()
-    slow = World(ScriptedModel(), LlmAgent(name="slow", model=model), options={"model_timeout": timedelta(seconds=0.01)})
+    slow = World(
+        ScriptedModel(), LlmAgent(name="slow", model=model), options={"model_timeout": timedelta(seconds=0.01)}
+    )
     engine = slow.engine()
     await engine.turn("go")
     assert engine.disk.new_messages[-1].text == "quick"

@@ -445,5 +445,3 @@ async def test_call_tool_says_what_a_tool_raised() -> None:
     assert isinstance(outcome, ToolRaised)
     assert (outcome.error.code, outcome.error.message, outcome.final) == ("ToolExecutionError", "no stock", True)
     await live.close()
-
-

@@ -6,6 +6,7 @@ call, whoever answers it; and whatever the application does not answer, the last
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from google.adk.agents.base_agent import BaseAgent
@@ -180,11 +181,12 @@ class AnswererPlugin(BasePlugin):
         super().__init__(name=ANSWERER)
 
     async def on_tool_error_callback(
-        self, *, tool: BaseTool, tool_args: dict[str, Any], tool_context: ToolContext, error: Exception
+        self, *, tool: BaseTool, tool_args: dict[str, Any], tool_context: ToolContext, error: BaseException
     ) -> dict[str, Any] | None:
         core = _turn()
-        if not is_durable(tool):
-            return None  # a control tool or an unknown one: ADK's own rules
+        if not is_durable(tool) or isinstance(error, asyncio.CancelledError):
+            return None  # a control tool, an unknown one, or a call that ADK cancels: its own rules
+        assert isinstance(error, Exception)
         answer: dict[str, Any] | None = await self._ask_agent(tool, tool_args, tool_context, error)
         if answer is not None:
             return answer
