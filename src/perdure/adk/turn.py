@@ -107,6 +107,26 @@ class AdkLiveTurn:
         """Hands out ``records`` to an invocation that is being driven already."""
         self._conductor.give(records)
 
+    async def replayed(self) -> None:
+        """Waits until the invocation has used up all that the journal holds.
+
+        Raises:
+            NonDeterminismError: it does not repeat what the journal holds.
+        """
+        conductor = self._conductor
+        while conductor.failure is None and not (conductor.journal.replayed or conductor.ended):
+            await conductor.changed()
+        if conductor.failure is not None:
+            raise conductor.failure
+
+    async def ready(self, call_id: str) -> None:
+        """Waits until the invocation has asked for this call, so that ``call_tool`` will run at once.
+
+        Raises:
+            NonDeterminismError: the invocation ended or blocked without asking for this call.
+        """
+        await self._requested(call_id)
+
     async def call_tool(self, call_id: str, attempt: int, approval: Approval | None) -> ToolOutcome:
         """Runs the tool once, for real.
 
@@ -143,7 +163,7 @@ class AdkLiveTurn:
             call = conductor.find_call(call_id)
             if call is not None:
                 return call
-            if conductor.ended or conductor.at_rest:
+            if conductor.ended or (conductor.journal.replayed and conductor.at_rest):
                 found = "the end of the invocation" if conductor.ended else "other calls"
                 raise NonDeterminismError(
                     f"tool call {call_id!r} is to run, but the invocation did not ask for it again (found {found})",
