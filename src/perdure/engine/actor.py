@@ -17,7 +17,7 @@ from perdure.clock import Clock, to_ms
 from perdure.engine.book import TurnBook, restore_book, restore_state
 from perdure.engine.feed import FeedHub, SessionFeed
 from perdure.engine.running import Arrival, RunningSteps
-from perdure.engine.scribe import Attachment, Draft, SessionFacts
+from perdure.engine.scribe import NOTHING, Attachment, Draft, SessionFacts
 from perdure.engine.turn_log import StoreTurnLog
 from perdure.faults import DurableWrite
 from perdure.session.flow import reduce
@@ -64,7 +64,7 @@ class SessionActor:
     ) -> None:
         self.session_id = claimed.lease.session_id
         self.lease = claimed.lease
-        self.state: SessionState = restore_state(claimed)
+        self.state: SessionState = restore_state(claimed, None)
         self._store = store
         self._clock = clock
         self._flow = flow
@@ -143,7 +143,9 @@ class SessionActor:
         claimed = self._claimed
         if claimed.turn is not None:
             snapshot = await self._store.read_snapshot(self.session_id, self._clock.now_ms())
-            self._book = restore_book(claimed, snapshot.pending_interrupts)
+            recorded = await self._store.read_recorded_turn(self.session_id, claimed.turn.turn_id)
+            self._book = restore_book(claimed, recorded, snapshot.pending_interrupts)
+            self.state = restore_state(claimed, self._book)
         self._arrivals.put_nowait(Arrival(TakenOver(claimed.check)))
         self._put_items(claimed.inbox)
         self._set_deadline_timer()
@@ -198,7 +200,8 @@ class SessionActor:
             self._running.forget(arrival.given.step_id)
         before = self.state
         after, commands = reduce(before, arrival.given)
-        draft = await self._draft(commands, arrival.attachment)
+        stale = isinstance(arrival.given, ModelStepSettled) and not commands
+        draft = await self._draft(commands, NOTHING if stale else arrival.attachment)
         write = draft.finish(before, after)
         self.state, self._book, self._message_count = after, draft.book, draft.message_count
         if self._may_release():
@@ -259,10 +262,7 @@ class SessionActor:
         start = book.start
         first, new = start.history_length, draft.new_items
         stored = await self._store.read_history(self.session_id, first, first + book.stored_messages - len(new))
-        recorded = await self._store.read_recorded_turn(self.session_id, start.turn_id)
-        records = {call.request.call_id: call.record for call in recorded.calls if call.record is not None}
-        records.update(book.records)
-        calls = [ClosedCall(request, records[call_id]) for call_id, request in book.requests.items()]
+        calls = [ClosedCall(request, book.records[call_id]) for call_id, request in book.requests.items()]
         return self._flow.runner.closing_messages(
             start, [*stored, *new], calls, ended.status, ended.error, self._clock.now_ms()
         )

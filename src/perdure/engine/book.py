@@ -6,6 +6,7 @@ session is claimed.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from perdure.clock import to_datetime, to_ms
@@ -19,7 +20,7 @@ from perdure.session.model import (
     Usage,
 )
 from perdure.session.policy import EFFECT_RULES
-from perdure.session.runner import Approval, CallRecord, CallRequest, ModelCall, TurnStart
+from perdure.session.runner import Approval, CallRecord, CallRequest, ModelCall, RecordedTurn, TurnStart
 from perdure.session.state import Call, CallPhase, ModelStep, OpenTurn, SessionState
 from perdure.store.base import ClaimedSession, StoredCall
 
@@ -29,7 +30,6 @@ class TurnBook:
     """The open turn.
 
     Attributes:
-        records: those settled under this owner; earlier ones are in the store.
         sequence: of the last record.
         stored_messages: how many messages of the turn are stored.
         unwritten_models: records of model calls that the next write takes along.
@@ -71,24 +71,30 @@ class TurnBook:
         return min(deadlines, default=None)
 
 
-def restore_state(claimed: ClaimedSession) -> SessionState:
-    """The reducer's state of a session that was just claimed.  Its queue is filled by the inbox."""
+def restore_state(claimed: ClaimedSession, book: TurnBook | None) -> SessionState:
+    """The reducer's state of a session that was just claimed.  Its queue is filled by the inbox.
+
+    Args:
+        book: of the open turn; ``None`` when none is open.
+    """
     return SessionState(
         session_id=claimed.lease.session_id,
         turns=claimed.turns,
         await_step_id=claimed.await_step_id,
-        turn=_restore_turn(claimed),
+        turn=_restore_turn(claimed, book),
         closed=claimed.closed,
         blocked=claimed.blocked,
     )
 
 
-def _restore_turn(claimed: ClaimedSession) -> OpenTurn | None:
+def _restore_turn(claimed: ClaimedSession, book: TurnBook | None) -> OpenTurn | None:
     stored = claimed.turn
-    if stored is None:
+    if stored is None or book is None:
         return None
     waiting = {call.request.group for call in claimed.calls if call.phase is not CallPhase.SETTLED}
-    calls = {call.request.call_id: _restore_call(call, waiting) for call in claimed.calls}
+    settled = sorted(book.records.values(), key=lambda record: record.sequence)
+    ranks = {record.call_id: rank for rank, record in enumerate(settled, start=1)}
+    calls = {call.request.call_id: _restore_call(call, waiting, ranks) for call in claimed.calls}
     model = None if claimed.model_step is None else ModelStep(claimed.model_step[0], claimed.model_step[1])
     return OpenTurn(
         turn_id=stored.turn_id,
@@ -96,12 +102,12 @@ def _restore_turn(claimed: ClaimedSession) -> OpenTurn | None:
         steps=stored.step_count,
         model=model,
         calls=calls,
-        settled=sum(call.phase is CallPhase.SETTLED for call in claimed.calls),
+        settled=len(settled),
         suspended=stored.status is TurnStatus.WAITING,
     )
 
 
-def _restore_call(stored: StoredCall, waiting: set[str]) -> Call:
+def _restore_call(stored: StoredCall, waiting: set[str], ranks: Mapping[str, int]) -> Call:
     request = stored.request
     settled = stored.phase is CallPhase.SETTLED
     return Call(
@@ -115,16 +121,21 @@ def _restore_call(stored: StoredCall, waiting: set[str]) -> Call:
         approval_step_id=stored.approval_step_id,
         interrupt_id=stored.interrupt_id,
         record=stored.record,
+        rank=ranks.get(request.call_id, 0),
         # A replay hands out the records of complete groups by itself.
         handed_out=settled and request.group not in waiting,
     )
 
 
-def restore_book(claimed: ClaimedSession, interrupts: tuple[Interrupt, ...]) -> TurnBook | None:
-    """The book of a claimed session's open turn; ``None`` when none is open."""
+def restore_book(claimed: ClaimedSession, recorded: RecordedTurn, interrupts: tuple[Interrupt, ...]) -> TurnBook:
+    """The book of a claimed session's open turn.
+
+    Args:
+        recorded: what the journal holds of the turn.
+        interrupts: the pending ones.
+    """
     stored = claimed.turn
-    if stored is None:
-        return None
+    assert stored is not None
     start = TurnStart(
         session_id=claimed.lease.session_id,
         incarnation=claimed.incarnation,
@@ -138,6 +149,7 @@ def restore_book(claimed: ClaimedSession, interrupts: tuple[Interrupt, ...]) -> 
     return TurnBook(
         start=start,
         requests={call.request.call_id: call.request for call in claimed.calls},
+        records={call.request.call_id: call.record for call in recorded.calls if call.record is not None},
         approvals={call.request.call_id: call.approval for call in claimed.calls if call.approval is not None},
         interrupts={pending.interrupt_id: pending for pending in interrupts},
         sequence=claimed.max_sequence,

@@ -18,6 +18,7 @@ from perdure.faults import DurableWrite, InjectedFault
 from perdure.session.model import TOOL_CALL_NOT_RUN_ERROR_PREFIX, ErrorInfo, RecordStatus
 from perdure.session.runner import (
     AgentFrameworkRunner,
+    CallRecord,
     DriveBlocked,
     DriveFailed,
     DriveFinished,
@@ -83,6 +84,8 @@ class RunningSteps:
         self._ended = ended
         self._open_log = open_log
         self._live: LiveTurn | None = None
+        self._late: list[CallRecord] = []
+        """Handed out while the live turn was being rebuilt."""
         self._opening = asyncio.Lock()
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
@@ -105,9 +108,12 @@ class RunningSteps:
                 assert_never(command)
 
     def hand_out(self, command: HandOut, book: TurnBook) -> None:
-        """Gives records to the live turn, which is being driven."""
-        assert self._live is not None
-        self._live.hand_out([book.records[call_id] for call_id in command.call_ids])
+        """Gives records to the live turn, which is being driven (or being rebuilt)."""
+        records = [book.records[call_id] for call_id in command.call_ids]
+        if self._live is None:
+            self._late.extend(records)
+        else:
+            self._live.hand_out(records)
 
     def start(self, key: str, body: Coroutine[None, None, None]) -> None:
         """Runs a coroutine as a task of this session."""
@@ -153,6 +159,8 @@ class RunningSteps:
         async with self._opening:
             if self._live is None:
                 self._live = await self._runner.open_turn(book.start, self._open_log(book))
+                late, self._late = self._late, []
+                self._live.hand_out(late)
             return self._live
 
     async def _run_model(self, book: TurnBook, step_id: str, call_ids: tuple[str, ...]) -> None:

@@ -381,7 +381,9 @@ class Draft:
     def finish(self, before: SessionState, after: SessionState) -> SessionWrite:
         """The write, when all commands are taken."""
         session = None
-        if self._begin is not None or _session_row(before) != _session_row(after):
+        # A status that a client's write made `running` is set right by whoever takes the item.
+        touched = self._begin is not None or bool(self._attached.consumed)
+        if touched or _session_row(before) != _session_row(after):
             session = SessionPut(
                 status=after.status,
                 await_step_id=after.await_step_id,

@@ -2,6 +2,9 @@
 
 Frozen data without I/O; ``flow.reduce`` is the function over it.  The state holds small facts only: ids, phases,
 counts.  Texts, arguments and results stay with the engine and the store.
+
+A field marked *not stored* describes what one worker is doing.  A state that is built from the store has its default
+there, and ``TakenOver`` is the first thing that it is told.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ from perdure.session.model import (
     StepStatus,
     TurnStatus,
 )
-from perdure.session.policy import ToolEffect
+from perdure.session.policy import EFFECT_RULES, ToolEffect
 
 MAX_MODEL_STEP_TAKEOVERS = 5
 """How many workers may die in one ``RunModel`` step before its turn fails: a turn that kills its worker must not kill
@@ -31,7 +34,8 @@ class CallPhase(enum.Enum):
     AWAITING = "awaiting"
     """Waits for its interrupt."""
     DUE = "due"
-    """May run; a single-attempt call has no start mark yet."""
+    """May run.  A single-attempt call never started; another one may have attempts behind it that died with their
+    worker."""
     STARTED = "started"
     """An attempt was started, durably."""
     SETTLED = "settled"
@@ -42,9 +46,10 @@ class Call:
     """One tool call of the open turn.
 
     Attributes:
+        attempts: tries that were started, those that died with their worker included.
         rank: its place among the settled calls, from 1; 0 while it is not settled.
-        handed_out: the live turn has its record.
-        issued: a ``RunCall`` was given to this worker (not persisted).
+        handed_out: the live turn has its record (a replay hands out the records of complete groups by itself).
+        issued: this worker has a ``RunCall`` for it that is neither settled nor stopped (not stored).
     """
 
     call_id: str
@@ -61,10 +66,23 @@ class Call:
     handed_out: bool = False
     issued: bool = False
 
+    @property
+    def settled(self) -> bool:
+        return self.phase is CallPhase.SETTLED
+
+    @property
+    def single_attempt(self) -> bool:
+        return EFFECT_RULES[self.effect].single_attempt
+
 
 @dataclass(frozen=True, slots=True)
 class ModelStep:
-    """The ``RunModel`` step that is due or running.  ``attempts``: workers that took it."""
+    """The ``RunModel`` step that is due or running.
+
+    Attributes:
+        attempts: workers that took it.
+        issued: this worker has a ``RunModel`` for it (not stored).
+    """
 
     step_id: str
     attempts: int = 0
@@ -81,20 +99,37 @@ class Ending:
 
 @dataclass(frozen=True, slots=True)
 class OpenTurn:
-    """The turn under way.  ``calls`` is in the order in which they were asked for."""
+    """The turn under way.
+
+    Attributes:
+        steps: ``RunModel`` and ``ResumeTurn`` steps so far; their ids are made from it.
+        calls: by call id, in the order in which they were asked for.
+        settled: calls settled so far.
+        drive_again: something happened while the model step ran, perhaps too late for it to see (not stored).
+        ending: how the turn ends, once the writes that still run have their records.
+        suspended: every branch waits for someone.
+    """
 
     turn_id: str
     number: int
     steps: int = 0
-    """``RunModel`` and ``ResumeTurn`` steps so far; their ids are made from it."""
     model: ModelStep | None = None
     calls: Mapping[str, Call] = field(default_factory=dict[str, Call])
     settled: int = 0
-    """Calls settled so far."""
-    handed_out_late: bool = False
-    """Records were handed out while the model step ran, perhaps too late for it to use them."""
+    drive_again: bool = False
     ending: Ending | None = None
     suspended: bool = False
+
+    @property
+    def all_settled(self) -> bool:
+        return all(call.settled for call in self.calls.values())
+
+    @property
+    def busy(self) -> bool:
+        """Whether something can go on without an answer from outside."""
+        return self.model is not None or any(
+            call.phase in (CallPhase.DUE, CallPhase.STARTED) for call in self.calls.values()
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +141,8 @@ class SessionState:
         turns: turns begun so far.
         await_step_id: the open ``AwaitUserMessage`` step; ``None`` while a turn is open.
         blocked: why the session is blocked.
-        checking: a worker is finding out whether its code fits the open turn (not persisted).
+        checking: this worker is finding out whether its code fits the open turn (not stored).
+        draining: this worker is about to give the session up (not stored).
     """
 
     session_id: str
@@ -117,6 +153,7 @@ class SessionState:
     closed: bool = False
     blocked: ErrorInfo | None = None
     checking: bool = False
+    draining: bool = False
 
     @property
     def status(self) -> SessionStatus:
@@ -134,35 +171,42 @@ class SessionState:
 
 @dataclass(frozen=True, slots=True)
 class MessageArrived:
+    """An accepted message.  An engine gives each message once per ownership, in the order of acceptance, until its turn
+    has begun; ``turn_id`` is the turn that it will start."""
+
     turn_id: str
 
 
 @dataclass(frozen=True, slots=True)
 class CancelRequested:
-    """``turn_id`` ``None``: whichever turn is open."""
+    """Stop the open turn, or drop a queued message.  ``turn_id`` ``None``: whichever turn is open."""
 
     turn_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class CloseRequested:
-    pass
+    """Cancel the open turn, drop what is queued, take no more messages."""
 
 
 @dataclass(frozen=True, slots=True)
 class InterruptAnswered:
+    """A person said yes or no."""
+
     interrupt_id: str
     approved: bool
 
 
 @dataclass(frozen=True, slots=True)
 class InterruptExpired:
+    """The deadline of an interrupt passed without an answer."""
+
     interrupt_id: str
 
 
 @dataclass(frozen=True, slots=True)
 class RequestedCall:
-    """The part of a ``CallRequest`` that decides what happens to it."""
+    """The part of a ``runner.CallRequest`` that decides what happens to it."""
 
     call_id: str
     group: str
@@ -173,22 +217,31 @@ class RequestedCall:
 
 @dataclass(frozen=True, slots=True)
 class ModelBlocked:
+    """The invocation waits for ``calls`` (calls that are known already are skipped) or for earlier ones.
+
+    ``more``: a branch is still busy; drive again at once.
+    """
+
     calls: tuple[RequestedCall, ...]
     more: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class ModelFinished:
-    pass
+    """The invocation ended by itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelFailed:
+    """The invocation raised."""
+
     error: ErrorInfo
 
 
 @dataclass(frozen=True, slots=True)
 class ModelStepSettled:
+    """What came of a ``RunModel``."""
+
     step_id: str
     outcome: ModelBlocked | ModelFinished | ModelFailed
 
@@ -209,13 +262,17 @@ class AttemptFailed:
 
 @dataclass(frozen=True, slots=True)
 class CallSettled:
+    """What came of a ``RunCall``, all attempts included."""
+
     step_id: str
     status: RecordStatus
 
 
 @dataclass(frozen=True, slots=True)
 class TurnHasNews:
-    """The live turn asked for something while nobody drove it."""
+    """The live turn asked for something while nobody drove it.  ``turn_id`` ``None``: of the open turn."""
+
+    turn_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,13 +286,30 @@ class TakenOver:
 
 
 @dataclass(frozen=True, slots=True)
+class DrainRequested:
+    """The worker is about to give the session up: what runs goes on, nothing new is started until ``TakenOver``."""
+
+
+@dataclass(frozen=True, slots=True)
 class CodeFits:
-    pass
+    """The answer to ``CheckCode``.  ``turn_id`` ``None``: of the open turn."""
+
+    turn_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class CodeDiffers:
+    """The code does not repeat what is recorded: the answer to ``CheckCode``, or what came of a step.
+
+    Attributes:
+        turn_id: ``None``: the open turn.
+        unstarted: step ids of ``RunCall`` commands of which no attempt began, because the invocation never asked for
+            the call.  Their attempts do not count; those of other calls do.
+    """
+
     error: ErrorInfo
+    turn_id: str | None = None
+    unstarted: tuple[str, ...] = ()
 
 
 Input = (
@@ -250,12 +324,13 @@ Input = (
     | CallSettled
     | TurnHasNews
     | TakenOver
+    | DrainRequested
     | CodeFits
     | CodeDiffers
 )
 
 
-# ---------------------------------------------------------------- commands
+# ---------------------------------------------------------------- commands to store
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,6 +368,16 @@ class ContinueTurn:
 
 
 @dataclass(frozen=True, slots=True)
+class AnnounceEnd:
+    """Store how the turn will end; ``EndTurn`` follows when the writes that still run have their records.  A state that
+    is built from the store has it as ``OpenTurn.ending``."""
+
+    turn_id: str
+    status: TurnStatus
+    error: ErrorInfo | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class EndTurn:
     """Store the end of the turn; a failed or cancelled one with its closing messages."""
 
@@ -303,7 +388,7 @@ class EndTurn:
 
 @dataclass(frozen=True, slots=True)
 class DropMessage:
-    """The session was closed before this message began; store that."""
+    """Store that this message never begins: it was cancelled, or its session closed."""
 
     turn_id: str
 
@@ -333,6 +418,8 @@ class PutRecord:
 
 @dataclass(frozen=True, slots=True)
 class RaiseInterrupt:
+    """Store a new pending interrupt."""
+
     interrupt_id: str
     call_id: str
     kind: InterruptKind
@@ -340,23 +427,48 @@ class RaiseInterrupt:
 
 @dataclass(frozen=True, slots=True)
 class SettleInterrupt:
+    """Store that an interrupt was answered, expired or was withdrawn."""
+
     interrupt_id: str
     status: InterruptStatus
 
 
 @dataclass(frozen=True, slots=True)
 class BlockSession:
+    """Store why the session cannot go on under this code."""
+
     error: ErrorInfo
 
 
 @dataclass(frozen=True, slots=True)
 class UnblockSession:
-    pass
+    """Store that the session is blocked no longer."""
 
 
 @dataclass(frozen=True, slots=True)
 class CloseSession:
-    pass
+    """Store that the session is closed."""
+
+
+StoreCommand = (
+    PutStep
+    | BeginTurn
+    | SuspendTurn
+    | ContinueTurn
+    | AnnounceEnd
+    | EndTurn
+    | DropMessage
+    | PutRecord
+    | RaiseInterrupt
+    | SettleInterrupt
+    | BlockSession
+    | UnblockSession
+    | CloseSession
+)
+"""To be stored, all those of one reduction in one transaction with its input."""
+
+
+# ---------------------------------------------------------------- commands to carry out
 
 
 @dataclass(frozen=True, slots=True)
@@ -396,30 +508,15 @@ class StopStep:
 class CheckCode:
     """Rebuild the live turn and answer ``CodeFits`` or ``CodeDiffers``."""
 
+    turn_id: str
+
 
 @dataclass(frozen=True, slots=True)
 class DropTurn:
     """Forget the live turn."""
 
 
-Command = (
-    PutStep
-    | BeginTurn
-    | SuspendTurn
-    | ContinueTurn
-    | EndTurn
-    | DropMessage
-    | PutRecord
-    | RaiseInterrupt
-    | SettleInterrupt
-    | BlockSession
-    | UnblockSession
-    | CloseSession
-    | RunModel
-    | HandOut
-    | RunCall
-    | StopStep
-    | CheckCode
-    | DropTurn
-)
-"""The first twelve are to be stored, in one transaction with the input; the rest is done after that is durable."""
+WorkCommand = RunModel | HandOut | RunCall | StopStep | CheckCode | DropTurn
+"""To be carried out, in order, when what was to be stored with it is durable."""
+
+Command = StoreCommand | WorkCommand

@@ -1,0 +1,158 @@
+"""What a failed or cancelled turn stores last, so that its history stays valid and the next model knows what happened."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from google.adk.events.event import Event
+from google.adk.events.event_actions import EventActions
+from google.adk.sessions.state import State
+from google.genai import types
+
+from perdure.adk import seams
+from perdure.adk.codec import UnknownType, plain
+from perdure.adk.determinism import derived_uuid
+from perdure.adk.history import USER, content_of, is_stored, message_of
+from perdure.adk.outcomes import Outcome, read_outcome
+from perdure.adk.plugins import failure_response
+from perdure.session.model import (
+    TOOL_CALL_NOT_RUN_ERROR_PREFIX,
+    ErrorInfo,
+    RecordStatus,
+    TurnStatus,
+)
+from perdure.session.runner import ClosedCall, NewMessage, TurnStart
+
+_NOT_RUN = f"{TOOL_CALL_NOT_RUN_ERROR_PREFIX}: the turn ended first."
+
+_IN_WORDS = {
+    RecordStatus.SUCCEEDED: "it succeeded; do not repeat it",
+    RecordStatus.REJECTED: "it was rejected and did not run",
+    RecordStatus.OUTCOME_UNKNOWN: "its outcome is unknown: it may have happened; do not repeat it without checking",
+}
+
+
+def closing_messages(
+    start: TurnStart,
+    stored: Sequence[Event],
+    calls: Sequence[ClosedCall],
+    status: TurnStatus,
+    error: ErrorInfo | None,
+    now_ms: int,
+) -> tuple[NewMessage, ...]:
+    """The messages; see ``AgentFrameworkRunner.closing_messages``."""
+    events: list[Event] = []
+    closer = _Closer(start, now_ms)
+    if not any(event.author == USER for event in stored):
+        delta = {
+            key: plain(value, f"state key {key!r}")
+            for key, value in start.message.state_delta.items()
+            if not key.startswith(State.TEMP_PREFIX)
+        }
+        events.append(closer.event(USER, content_of(start.message), EventActions(state_delta=delta)))
+    by_id = {call.request.call_id: call for call in calls}
+    events.extend(closer.answers(stored, by_id))
+    events.append(closer.event(USER, types.Content(role=USER, parts=[types.Part(text=_note(calls, status, error))])))
+    first = sum(1 for event in stored if is_stored(event))
+    return tuple(message_of(event, first + number) for number, event in enumerate(events))
+
+
+class _Closer:
+    """Makes the events: ids and times follow from the turn and ``now_ms`` alone."""
+
+    def __init__(self, start: TurnStart, now_ms: int) -> None:
+        self._start = start
+        self._now_ms = now_ms
+        self._count = 0
+
+    def event(self, author: str, content: types.Content, actions: EventActions | None = None) -> Event:
+        self._count += 1
+        return Event(
+            id=derived_uuid(self._start.turn_id, "closing", self._count),
+            invocation_id=self._start.turn_id,
+            author=author,
+            content=content,
+            actions=actions or EventActions(),
+            timestamp=(self._now_ms * 1000 + self._count) / 1_000_000,
+        )
+
+    def answers(self, stored: Sequence[Event], calls: dict[str, ClosedCall]) -> list[Event]:
+        """A response event for each event whose calls lack some."""
+        answered = {response.id for event in stored for response in event.get_function_responses()}
+        events: list[Event] = []
+        for asking in stored:
+            missing = [call for call in asking.get_function_calls() if call.id not in answered]
+            if not missing:
+                continue
+            actions = EventActions()
+            parts = [_answer(call, calls.get(call.id or ""), actions) for call in missing]
+            event = self.event(asking.author, types.Content(role=USER, parts=parts), actions)
+            event.branch = asking.branch
+            event.node_info.path = asking.node_info.path
+            event.isolation_scope = asking.isolation_scope
+            events.append(event)
+        return events
+
+
+def _answer(call: types.FunctionCall, closed: ClosedCall | None, actions: EventActions) -> types.Part:
+    """The response to a call; what the tool did to the session goes into ``actions``."""
+    response: Any = {"error": _NOT_RUN}
+    media: list[types.FunctionResponsePart] | None = None
+    if closed is not None:
+        outcome = _outcome_of(closed)
+        if outcome is not None:
+            _keep_effects(outcome, actions)
+        if closed.record.status is RecordStatus.SUCCEEDED:
+            value, media = seams.split_media(outcome.value if outcome else None)
+            response = plain(value if isinstance(value, dict) else {"result": value}, f"result of {call.name}")
+        else:
+            response = failure_response(closed.record.status, closed.record.error)
+    part = types.Part.from_function_response(name=call.name or "", response=response, parts=media)
+    if part.function_response is not None:
+        part.function_response.id = call.id
+    return part
+
+
+def _outcome_of(closed: ClosedCall) -> Outcome | None:
+    if closed.record.outcome is None:
+        return None
+    try:
+        return read_outcome(json.loads(closed.record.outcome))
+    except UnknownType:
+        return None  # the class is gone; that the call succeeded is still told
+
+
+def _keep_effects(outcome: Outcome, actions: EventActions) -> None:
+    for key, value in outcome.state_delta.items():
+        if not key.startswith(State.TEMP_PREFIX):
+            actions.state_delta[key] = plain(value, f"state key {key!r}")
+    actions.artifact_delta.update(outcome.actions.get("artifact_delta", {}))
+
+
+def _note(calls: Sequence[ClosedCall], status: TurnStatus, error: ErrorInfo | None) -> str:
+    """The turn-failure note."""
+    if status is TurnStatus.CANCELLED:
+        head = "Note: the work on the request above was cancelled before it was finished."
+    else:
+        reason = f" ({error.message})" if error is not None else ""
+        head = f"Note: the work on the request above failed before it was finished{reason}."
+    if not calls:
+        return f"{head} No tool was called."
+    lines = [f"- {call.request.tool_name}({_arguments(call)}): {_in_words(call)}" for call in calls]
+    return "\n".join([head, "These tools were called:", *lines])
+
+
+def _arguments(call: ClosedCall) -> str:
+    return ", ".join(f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in call.request.arguments.items())
+
+
+def _in_words(call: ClosedCall) -> str:
+    words = _IN_WORDS.get(call.record.status)
+    if words is not None:
+        return words
+    message = call.record.error.message if call.record.error else ""
+    if message.startswith(TOOL_CALL_NOT_RUN_ERROR_PREFIX):
+        return "it did not run"
+    return f"it failed: {message}" if message else "it failed"

@@ -1,0 +1,117 @@
+"""What the seams of one live turn share, and how they find it: a context variable that every task of the turn inherits."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from google.adk.events.event import Event
+from google.adk.sessions.session import Session
+
+from perdure.adk.conductor import Conductor
+from perdure.adk.determinism import TurnClock
+from perdure.adk.effects import ToolRules
+from perdure.adk.history import is_stored, keeps_its_types, message_of
+from perdure.errors import FrameworkDrift
+from perdure.session.model import InterruptKind
+from perdure.session.policy import RetryPolicy
+from perdure.session.runner import ControlCall, NewMessage, TurnLog, TurnStart
+
+DEFAULT_MODEL_RETRY = RetryPolicy()
+
+
+@dataclass(frozen=True, slots=True)
+class TurnSettings:
+    """What a flow says about all of its turns.
+
+    Attributes:
+        threads: where synchronous tools run; ``None``: in the event loop, as on plain ADK.
+    """
+
+    rules: ToolRules
+    model_retry: RetryPolicy
+    model_timeout: timedelta | None
+    threads: ThreadPoolExecutor | None
+
+
+class Outbox:
+    """The messages and control calls of a turn that the engine has not been given yet."""
+
+    def __init__(self, turn_id: str, stored: int) -> None:
+        self._turn_id = turn_id
+        self._stored = stored
+        self._count = 0
+        self._messages: list[NewMessage] = []
+        self._control_calls: list[ControlCall] = []
+        self.retyped: list[tuple[Event, str]] = []
+        """Events that read back from the store with other types, with their stored form."""
+        self.dropped: list[Event] = []
+        """Events of the session that are no messages."""
+
+    @property
+    def count(self) -> int:
+        """Messages made so far in this turn."""
+        return self._count
+
+    def add(self, event: Event) -> None:
+        """Takes an event of the invocation.
+
+        Raises:
+            ValueNotStorable: it carries a value that has no JSON form.
+            FrameworkDrift: ADK runs the turn under another id.
+        """
+        if self._count == 0 and event.invocation_id != self._turn_id:
+            name = "google.adk.agents.invocation_context.new_invocation_context_id"
+            raise FrameworkDrift(
+                f"the invocation has the id {event.invocation_id!r}, not the turn's id {self._turn_id!r}: google-adk no "
+                f"longer takes it first from its id provider ({name})",
+                name=name,
+                version="",
+            )
+        if not is_stored(event):
+            self.dropped.append(event)
+            return
+        ordinal = self._count
+        if ordinal >= self._stored:
+            message = message_of(event, ordinal)
+            self._messages.append(message)
+            if not keeps_its_types(event):
+                self.retyped.append((event, message.item))
+        elif not keeps_its_types(event):
+            self.retyped.append((event, message_of(event, ordinal).item))
+        self._count += 1
+
+    def add_control_call(self, call: ControlCall) -> None:
+        """Takes a call that steers ADK; one whose message is stored was shown before."""
+        if self._count > self._stored:
+            self._control_calls.append(call)
+
+    def take(self) -> tuple[tuple[NewMessage, ...], tuple[ControlCall, ...]]:
+        """Hands over what came in."""
+        taken = tuple(self._messages), tuple(self._control_calls)
+        self._messages, self._control_calls = [], []
+        return taken
+
+
+@dataclass(slots=True)
+class TurnCore:
+    """One live turn, as its seams see it."""
+
+    start: TurnStart
+    log: TurnLog
+    settings: TurnSettings
+    session: Session
+    clock: TurnClock
+    conductor: Conductor
+    outbox: Outbox
+    step_id: str = ""
+    """The ``RunModel`` step that drives the turn."""
+    asks: dict[str, InterruptKind] = field(default_factory=dict[str, InterruptKind])
+    """Call id -> what the confirmation gate of the tool said."""
+    model_calls: dict[str, int] = field(default_factory=dict[str, int])
+    """Path -> model calls made on it."""
+
+
+current_turn: ContextVar[TurnCore | None] = ContextVar("perdure_current_turn", default=None)

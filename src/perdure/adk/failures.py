@@ -1,0 +1,86 @@
+"""Exceptions as JSON, and exceptions of the same class rebuilt from it.
+
+What a callback of the application sees of a recorded failure must not depend on whether it is a replay, so live code too
+raises the rebuilt exception.
+"""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from perdure.adk.codec import UnknownType, decode, encode, import_type
+from perdure.errors import PerdureError, ValueNotStorable
+from perdure.session.model import ErrorInfo, JsonObject, JsonValue
+
+
+class RecordedError(Exception):
+    """A recorded failure whose own exception cannot be rebuilt.  Its text is that exception's.
+
+    Attributes:
+        type_name: class of the exception that was raised.
+    """
+
+    def __init__(self, message: str, type_name: str) -> None:
+        super().__init__(message)
+        self.type_name = type_name
+
+    def __reduce__(self) -> tuple[type[RecordedError], tuple[str, str]]:
+        return type(self), (str(self), self.type_name)
+
+
+def message_of(error: BaseException) -> str:
+    """The text of an exception; its class's name when it has none."""
+    try:
+        text = str(error)
+    except Exception:  # a broken __str__ must not hide the failure itself
+        text = ""
+    return text or type(error).__name__
+
+
+def error_info(error: BaseException) -> ErrorInfo:
+    """An exception as data: perdure's own errors keep their code, others have the name of their class."""
+    if isinstance(error, PerdureError):
+        facts = {name: value for name, value in error.facts.items() if isinstance(value, str | int | float | bool)}
+        return ErrorInfo(code=error.code, message=error.message, facts=facts)
+    code = error.type_name if isinstance(error, RecordedError) else type(error).__name__
+    return ErrorInfo(code=code, message=message_of(error))
+
+
+def encode_error(error: BaseException) -> JsonObject:
+    """An exception as JSON.  What of its insides cannot be stored is left out."""
+    kind = type(error)
+    attributes: dict[str, JsonValue] = {}
+    for name, value in vars(error).items():
+        if name.startswith("__"):
+            continue
+        try:
+            attributes[name] = encode(value, name)
+        except ValueNotStorable:
+            continue
+    encoded: JsonObject = {"type": f"{kind.__module__}:{kind.__qualname__}", "message": message_of(error)}
+    try:
+        encoded["args"] = [encode(argument, "args") for argument in error.args]
+    except ValueNotStorable:
+        encoded["args"] = [encoded["message"]]
+    if attributes:
+        encoded["attributes"] = attributes
+    return encoded
+
+
+def decode_error(encoded: JsonObject) -> Exception:
+    """An exception of the recorded class with the recorded text; else a ``RecordedError`` with that text."""
+    message = str(encoded["message"])
+    fallback = RecordedError(message, str(encoded["type"]).rpartition(":")[2].rpartition(".")[2])
+    try:
+        kind = import_type(str(encoded["type"]))
+        if not issubclass(kind, Exception):
+            return fallback
+        args = [decode(argument) for argument in encoded["args"]]
+        # Not through __init__: it may take other arguments, or do things.
+        rebuilt = kind.__new__(kind, *args)
+        rebuilt.args = tuple(args)
+        for name, value in cast(dict[str, Any], encoded.get("attributes", {})).items():
+            setattr(rebuilt, name, decode(value))
+    except (UnknownType, TypeError, ValueError, AttributeError):
+        return fallback
+    return rebuilt if message_of(rebuilt) == message else fallback

@@ -1,0 +1,137 @@
+"""ADK events as stored messages, and back.
+
+A message's ``item`` is the event in the form that ADK's own SQLite session service writes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+
+from google.adk.events.event import Event
+from google.genai import types
+from pydantic import TypeAdapter
+from pydantic_core import PydanticSerializationError
+
+from perdure.adk.codec import is_plain
+from perdure.errors import ValueNotStorable
+from perdure.session.model import JsonObject, MessageRole, UserMessage
+from perdure.session.runner import NewMessage
+
+USER = "user"
+_EVENTS = TypeAdapter(list[Event])
+
+
+def events_of(items: Sequence[JsonObject]) -> list[Event]:
+    """The events of stored messages."""
+    if not items:
+        return []
+    # Through JSON text: bytes are Base64 only there.
+    return _EVENTS.validate_json(json.dumps(list(items)))
+
+
+def content_of(message: UserMessage) -> types.Content:
+    """A user's message as ADK takes it: the text, then the images."""
+    parts = [types.Part(text=message.text)] if message.text else []
+    for image in message.images:
+        parts.append(types.Part(inline_data=types.Blob(data=image.data, mime_type=image.mime_type)))
+    return types.Content(role=USER, parts=parts)
+
+
+def is_stored(event: Event) -> bool:
+    """Whether an event is a message.  ADK's markers (it carries nothing and changes nothing) are not."""
+    if event.content is not None and event.content.parts:
+        return True
+    actions = event.actions
+    return bool(
+        event.error_code
+        or event.error_message
+        or event.output is not None
+        or actions.state_delta
+        or actions.artifact_delta
+        or actions.compaction
+        or actions.transfer_to_agent
+        or actions.escalate
+        or actions.route is not None
+        or actions.render_ui_widgets
+        or event.grounding_metadata
+    )
+
+
+def item_of(event: Event) -> str:
+    """The event as JSON text, in ADK's stored form.
+
+    Raises:
+        ValueNotStorable: it carries a value that has no JSON form.
+    """
+    try:
+        return event.model_dump_json(exclude_none=True)
+    except (PydanticSerializationError, ValueError, RecursionError) as error:
+        names = [call.name for call in event.get_function_calls()]
+        names += [response.name for response in event.get_function_responses()]
+        about = f" ({', '.join(str(name) for name in names)})" if names else ""
+        raise ValueNotStorable(
+            f"an event of {event.author!r}{about} carries a value that cannot be stored: {error}",
+            where=f"event of {event.author}",
+            path="",
+            type_name="",
+        ) from error
+
+
+def keeps_its_types(event: Event) -> bool:
+    """Whether reading the stored event gives the same values back (all it carries freely is plain JSON)."""
+    return (
+        all(call.args is None or is_plain(call.args) for call in event.get_function_calls())
+        and all(response.response is None or is_plain(response.response) for response in event.get_function_responses())
+        and (event.custom_metadata is None or is_plain(event.custom_metadata))
+        and (event.output is None or is_plain(event.output))
+    )
+
+
+def message_of(event: Event, ordinal: int) -> NewMessage:
+    """The message of an event.
+
+    Raises:
+        ValueNotStorable: the event carries a value that has no JSON form.
+    """
+    calls = event.get_function_calls()
+    responses = event.get_function_responses()
+    named: types.FunctionCall | types.FunctionResponse | None = None
+    if len(calls) + len(responses) == 1:
+        named = (calls or responses)[0]
+    return NewMessage(
+        ordinal=ordinal,
+        role=_role(event, bool(responses)),
+        author=event.author,
+        text=text_of(event.content),
+        item=item_of(event),
+        created_at_ms=int(event.timestamp * 1000),
+        tool_name=named.name if named else None,
+        tool_call_id=named.id if named else None,
+        images=tuple(_media_types(event.content)),
+        state_delta=dict(event.actions.state_delta),
+    )
+
+
+def _role(event: Event, answers: bool) -> MessageRole:
+    if answers:
+        return MessageRole.TOOL
+    return MessageRole.USER if event.author == USER else MessageRole.ASSISTANT
+
+
+def text_of(content: types.Content | None) -> str:
+    """The plain text of a content, without thoughts."""
+    if content is None or not content.parts:
+        return ""
+    return "".join(part.text for part in content.parts if part.text and not part.thought)
+
+
+def _media_types(content: types.Content | None) -> Iterable[str]:
+    for part in (content.parts or []) if content else []:
+        carriers: list[types.Part | types.FunctionResponsePart] = [part]
+        if part.function_response and part.function_response.parts:
+            carriers.extend(part.function_response.parts)
+        for carrier in carriers:
+            media = carrier.inline_data or carrier.file_data
+            if media is not None and media.mime_type:
+                yield media.mime_type

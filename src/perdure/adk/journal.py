@@ -1,0 +1,80 @@
+"""What the journal holds of a turn, in the order in which it is handed out again.
+
+An entry is a model call, or a group of tool calls that all have their record; a group's place is that of its last record.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+from perdure.session.runner import CallRecord, ModelCall, RecordedCall, RecordedTurn
+
+
+@dataclass(frozen=True, slots=True)
+class SettledGroup:
+    """A group whose calls all have their record."""
+
+    group: str
+    records: tuple[CallRecord, ...]
+
+    @property
+    def sequence(self) -> int:
+        return self.records[-1].sequence
+
+
+class Journal:
+    """The recorded part of a turn and how far a replay has come in it."""
+
+    def __init__(self, recorded: RecordedTurn) -> None:
+        self._calls = {call.request.call_id: call for call in recorded.calls}
+        self._model_keys = frozenset(call.key for call in recorded.model_calls)
+        self._unseen = dict(self._calls)
+        entries: list[ModelCall | SettledGroup] = [*recorded.model_calls, *_settled_groups(recorded)]
+        self._ahead = deque(sorted(entries, key=lambda entry: entry.sequence))
+
+    @property
+    def next(self) -> ModelCall | SettledGroup | None:
+        """The entry that is due; ``None`` when all were handed out."""
+        return self._ahead[0] if self._ahead else None
+
+    def hand_out_next(self) -> None:
+        """Marks the entry that is due as handed out."""
+        self._ahead.popleft()
+
+    @property
+    def replayed(self) -> bool:
+        """Whether all entries were handed out and all recorded calls came back."""
+        return not self._ahead and not self._unseen
+
+    def knows_model_call(self, key: str) -> bool:
+        return key in self._model_keys
+
+    def call(self, call_id: str) -> RecordedCall | None:
+        return self._calls.get(call_id)
+
+    def came_back(self, call_id: str) -> None:
+        """A replay has asked for a recorded call again."""
+        self._unseen.pop(call_id, None)
+
+    def missing(self) -> tuple[str, str]:
+        """The first thing that a replay has not repeated: the step, and what was expected."""
+        if self._unseen:
+            call = next(iter(self._unseen.values())).request
+            return call.call_id, f"a call of tool {call.tool_name!r} with {call.arguments!r}"
+        entry = self.next
+        if isinstance(entry, SettledGroup):
+            return entry.group, "the calls of this model response"
+        return (entry.key, "this model call") if entry else ("", "nothing")
+
+
+def _settled_groups(recorded: RecordedTurn) -> list[SettledGroup]:
+    groups: dict[str, list[RecordedCall]] = {}
+    for call in recorded.calls:
+        groups.setdefault(call.request.group, []).append(call)
+    settled: list[SettledGroup] = []
+    for group, calls in groups.items():
+        records = [call.record for call in calls if call.record is not None]
+        if len(records) == len(calls):
+            settled.append(SettledGroup(group, tuple(sorted(records, key=lambda record: record.sequence))))
+    return settled

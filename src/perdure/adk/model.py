@@ -1,0 +1,219 @@
+"""The wrapped model: a model call that the journal has is answered from it, any other is made, tried again and recorded.
+
+``install`` puts the wrapper into the one place where every agent gets its model; outside a durable turn nothing changes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, cast
+
+from google.adk.agents.invocation_context import InvocationContext
+from google.adk.flows.llm_flows.base_llm_flow import BaseLlmFlow
+from google.adk.models.base_llm import BaseLlm
+from google.adk.models.llm_request import LlmRequest
+from google.adk.models.llm_response import LlmResponse
+from google.genai import types
+from pydantic import BaseModel, ConfigDict, PrivateAttr
+
+from perdure.adk import determinism, seams
+from perdure.adk.core import TurnCore, current_turn
+from perdure.adk.failures import decode_error, encode_error
+from perdure.adk.lanes import LaneId
+from perdure.adk.retries import is_transient
+from perdure.adk.tools import make_tools_durable
+from perdure.errors import PayloadTooLarge
+from perdure.session.model import AgentEventType, JsonObject, Usage
+
+_INSTALLED = "_perdure_installed"
+
+
+class _Recorded(BaseModel):
+    """The record of a model call: its final responses, and the error that it ended with."""
+
+    model_config = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64", ser_json_inf_nan="strings")
+
+    responses: list[LlmResponse] = []
+    error: JsonObject | None = None
+
+
+@dataclass(slots=True)
+class _Attempts:
+    """What came out of calling the real model."""
+
+    responses: list[LlmResponse] = field(default_factory=list[LlmResponse])
+    requests: int = 0
+    error: Exception | None = None
+
+
+def install() -> None:
+    """Makes ADK ask for its models through here, once per process."""
+    original = seams.get_llm_method()
+    if getattr(original, _INSTALLED, False):
+        return
+
+    async def _get_llm(self: BaseLlmFlow, invocation_context: InvocationContext) -> BaseLlm:
+        llm = await original(self, invocation_context)
+        core = current_turn.get()
+        return llm if core is None else DurableModel.around(llm, core, invocation_context)
+
+    setattr(_get_llm, _INSTALLED, True)
+    seams.set_get_llm_method(_get_llm)
+
+
+class DurableModel(BaseLlm):
+    """A model of a durable turn.  It stands for one model call."""
+
+    _inner: BaseLlm = PrivateAttr()
+    _core: TurnCore = PrivateAttr()
+    _lane: LaneId = PrivateAttr()
+    _path: str = PrivateAttr()
+
+    @classmethod
+    def around(cls, inner: BaseLlm, core: TurnCore, invocation: InvocationContext) -> DurableModel:
+        """Wraps the model that an agent is about to call."""
+        agent = invocation.agent.name if invocation.agent else ""
+        model = cls(model=inner.model)
+        model._inner = inner
+        model._core = core
+        model._lane = (invocation.branch, agent)
+        model._path = f"{invocation.node_path or ''}|{invocation.branch or ''}|{agent}"
+        return model
+
+    async def generate_content_async(
+        self, llm_request: LlmRequest, stream: bool = False
+    ) -> AsyncGenerator[LlmResponse, None]:
+        """The responses of the record; without one, those of the real model.
+
+        Raises:
+            Exception: the model's last failure, live and in every replay.
+        """
+        core = self._core
+        make_tools_durable(llm_request)  # callbacks may have put other tools in
+        number = core.model_calls[self._path] = core.model_calls.get(self._path, 0) + 1
+        key = f"{self._path}|{number}"
+        record = await core.conductor.enter_model(self._lane, key)
+        if record is not None:
+            recorded = _Recorded.model_validate_json(record.response)
+        else:
+            attempts = _Attempts()
+            async with aclosing(self._call(llm_request, stream, attempts)) as partials:
+                async for partial in partials:
+                    yield partial
+            recorded = await self._record(key, attempts)
+        calls = [call for response in recorded.responses for call in _function_calls(response)]
+        core.conductor.leave_model(self._lane, key, [call.id or "" for call in calls])
+        for response in recorded.responses:
+            yield response
+        if recorded.error is not None:
+            raise decode_error(recorded.error)
+
+    async def _call(
+        self, llm_request: LlmRequest, stream: bool, attempts: _Attempts
+    ) -> AsyncGenerator[LlmResponse, None]:
+        """Calls the model until it answers or no try is left; yields partial responses as they come."""
+        retry = self._core.settings.model_retry
+        for attempt in range(1, retry.max_attempts + 1):
+            attempts.requests = attempt
+            attempts.responses = []
+            attempts.error = None
+            try:
+                async for response in self._stream(llm_request, stream):
+                    if response.partial:
+                        self._show(response, attempt)
+                        yield response
+                    else:
+                        attempts.responses.append(response)
+                return
+            except asyncio.CancelledError:
+                self._core.conductor.guard()
+                raise
+            except Exception as error:
+                attempts.error = error
+                attempts.responses = []
+                if attempt == retry.max_attempts or not is_transient(error):
+                    return
+            await self._pause(retry.delay_after(attempt))
+
+    async def _stream(self, llm_request: LlmRequest, stream: bool) -> AsyncIterator[LlmResponse]:
+        """One request to the model, under the time limit, with the real clock and ids."""
+        limit = self._core.settings.model_timeout
+        loop = asyncio.get_running_loop()
+        deadline = None if limit is None else loop.time() + limit.total_seconds()
+        responses = self._inner.generate_content_async(llm_request, stream)
+        async with aclosing(responses):
+            while True:
+                with determinism.suspended():
+                    try:
+                        async with asyncio.timeout_at(deadline):
+                            response = await anext(responses)
+                    except StopAsyncIteration:
+                        return
+                yield response
+
+    async def _pause(self, delay: timedelta) -> None:
+        try:
+            await asyncio.sleep(delay.total_seconds())
+        except asyncio.CancelledError:
+            self._core.conductor.guard()
+            raise
+
+    def _show(self, response: LlmResponse, attempt: int) -> None:
+        for part in (response.content.parts if response.content else None) or ():
+            if part.text:
+                kind = AgentEventType.REASONING_DELTA if part.thought else AgentEventType.TEXT_DELTA
+                self._core.log.show_delta(kind, part.text, step_id=self._core.step_id, attempt=attempt)
+
+    async def _record(self, key: str, attempts: _Attempts) -> _Recorded:
+        """Records what came out, before anything follows from it."""
+        core = self._core
+        error = attempts.error
+        recorded = _Recorded(error=None if error is None else encode_error(error))
+        recorded.responses = attempts.responses
+        _fill_call_ids(core, key, attempts.responses)
+        try:
+            call = await core.log.record_model_call(
+                key, recorded.model_dump_json(exclude_none=True), _usage(attempts), core.log.now_ms()
+            )
+        except asyncio.CancelledError:
+            core.conductor.guard()
+            raise
+        except PayloadTooLarge:
+            raise  # the application's doing: its callbacks may see it
+        except Exception as failure:
+            core.conductor.fail(failure)
+            await core.conductor.park_for_ever()
+        core.clock.advance(call.settled_at_ms)
+        return recorded
+
+
+def _function_calls(response: LlmResponse) -> list[types.FunctionCall]:
+    parts = (response.content.parts if response.content else None) or []
+    return [part.function_call for part in parts if part.function_call]
+
+
+def _fill_call_ids(core: TurnCore, key: str, responses: list[LlmResponse]) -> None:
+    """Gives each call an id of its own in the turn: the model's, or one from ADK's generator."""
+    used: set[str] = set()
+    with determinism.ids_from(core.start.turn_id, key):
+        for call in itertools.chain.from_iterable(map(_function_calls, responses)):
+            if not call.id or call.id in used or core.conductor.is_call_known(call.id):
+                call.id = seams.new_function_call_id()
+            used.add(call.id)
+
+
+def _usage(attempts: _Attempts) -> Usage:
+    reported = [response.usage_metadata for response in attempts.responses if response.usage_metadata is not None]
+    if not reported:
+        return Usage(model_calls=attempts.requests)
+    last = cast(Any, reported[-1])  # of one request it is cumulative
+    return Usage(
+        input_tokens=(last.prompt_token_count or 0) + (last.tool_use_prompt_token_count or 0),
+        output_tokens=(last.candidates_token_count or 0) + (last.thoughts_token_count or 0),
+        model_calls=attempts.requests,
+    )

@@ -1,0 +1,168 @@
+"""What one attempt of a tool did to the session: captured for the record, taken back, or applied again.
+
+A tool changes its session through ``tool_context``: state (at once, and as a delta of the response event) and the other
+``EventActions``.  Live, the context has all that already; a replay applies it from the record.
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+from typing import Any, cast
+
+from google.adk.events.event_actions import EventActions
+from google.adk.tools.tool_context import ToolContext
+
+from perdure.adk import seams
+from perdure.adk.codec import decode, dumps, encode, is_plain, plain
+from perdure.adk.failures import decode_error, encode_error
+from perdure.errors import UsageError
+from perdure.session.model import JsonObject, JsonValue
+
+_ASKED_FOR = ("requested_auth_configs", "requested_tool_confirmations")
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """A recorded outcome.  Exactly one of ``value`` and ``error`` means something."""
+
+    value: Any
+    error: Exception | None
+    state_delta: dict[str, Any]
+    actions: JsonObject
+    end_invocation: bool
+
+
+class AttemptBaseline:
+    """The session as it was before an attempt, so that the attempt's changes can be taken back."""
+
+    def __init__(self, context: ToolContext) -> None:
+        actions = seams.own_actions(context)
+        self._context = context
+        self._actions = {name: _shallow(value) for name, value in vars(actions).items()}
+        self._state = dict(context.session.state)
+        self._end_invocation = seams.invocation_of(context).end_invocation
+
+    def restore(self) -> None:
+        """Takes back what the attempt did.  A key that a sibling call has set since keeps the sibling's value."""
+        context = self._context
+        originals = {key: copied for key, (_, copied) in seams.handed_out_containers(context).items()}
+        actions = context.actions  # records writes into containers
+        session_state = context.session.state
+        for key, value in actions.state_delta.items():
+            before = self._actions["state_delta"].get(key, self)
+            if before is value and key not in originals:
+                continue
+            if key in session_state and session_state[key] is not value:
+                continue
+            if key in self._state:
+                session_state[key] = originals.get(key, self._state[key])
+            else:
+                session_state.pop(key, None)
+        for name, value in self._actions.items():
+            setattr(actions, name, value)
+        self._actions = {name: _shallow(value) for name, value in self._actions.items()}
+        seams.reset_state(context)
+        seams.invocation_of(context).end_invocation = self._end_invocation
+
+
+def _shallow(value: Any) -> Any:
+    return copy.copy(value) if isinstance(value, dict | list) else value
+
+
+def capture_success(context: ToolContext, tool_name: str, value: Any) -> str:
+    """The outcome of an attempt that returned, as JSON text.
+
+    Raises:
+        ValueNotStorable: the result, or a state value that it set, has no form that can be stored.
+        UsageError: the tool asked for a confirmation or a credential from within.
+    """
+    _refuse_requests(context, tool_name)
+    return dumps({"result": encode(value, f"the result of tool {tool_name!r}"), **_effects(context, tool_name)})
+
+
+def capture_failure(context: ToolContext, tool_name: str, error: BaseException) -> str:
+    """The outcome of an attempt that raised, as JSON text.
+
+    Raises:
+        ValueNotStorable: a state value that it set has no form that can be stored.
+    """
+    return dumps({"error": encode_error(error), **_effects(context, tool_name)})
+
+
+def bare_failure(error: BaseException) -> str:
+    """The outcome of an attempt that raised and whose changes do not count."""
+    return dumps({"error": encode_error(error)})
+
+
+def _refuse_requests(context: ToolContext, tool_name: str) -> None:
+    for field in _ASKED_FOR:
+        if getattr(context.actions, field):
+            what = "a confirmation" if field == "requested_tool_confirmations" else "a credential"
+            raise UsageError(
+                f"tool {tool_name!r} asked for {what} while it ran, which a durable turn does not support yet; give it "
+                f"tool_policies={{{tool_name!r}: ToolPolicy(..., requires_approval=True)}} so that it is asked first"
+            )
+
+
+def _effects(context: ToolContext, tool_name: str) -> JsonObject:
+    actions = context.actions
+    effects: JsonObject = {}
+    if actions.state_delta:
+        effects["state"] = {
+            key: encode(value, f"tool {tool_name!r}: state key {key!r}") for key, value in actions.state_delta.items()
+        }
+    others = {
+        name
+        for name, value in vars(actions).items()
+        if name != "state_delta" and name not in _ASKED_FOR and value is not None and value != {}
+    }
+    if others:
+        effects["actions"] = actions.model_dump(mode="json", include=others)
+    if seams.invocation_of(context).end_invocation:
+        effects["end_invocation"] = True
+    return effects
+
+
+def read_outcome(outcome: JsonObject) -> Outcome:
+    """What a record says.
+
+    Raises:
+        UnknownType: it holds a value of a class that is gone.
+    """
+    error = outcome.get("error")
+    return Outcome(
+        value=None if error is not None else decode(outcome.get("result")),
+        error=None if error is None else decode_error(error),
+        state_delta={key: decode(value) for key, value in outcome.get("state", {}).items()},
+        actions=outcome.get("actions", {}),
+        end_invocation=bool(outcome.get("end_invocation")),
+    )
+
+
+def apply_state(context: ToolContext, outcome: Outcome) -> None:
+    """Makes the state that a recorded call set visible in the session."""
+    context.session.state.update(outcome.state_delta)
+
+
+def apply_actions(context: ToolContext, outcome: Outcome) -> None:
+    """Puts what a recorded call did into its context, from where ADK takes it into the response event."""
+    actions = seams.own_actions(context)
+    actions.state_delta.update(outcome.state_delta)
+    if outcome.actions:
+        recorded = EventActions.model_validate(outcome.actions)
+        for name in recorded.model_fields_set:
+            value = getattr(recorded, name)
+            mine = getattr(actions, name)
+            if isinstance(value, dict) and isinstance(mine, dict):
+                cast(dict[str, Any], mine).update(cast(dict[str, Any], value))
+            else:
+                setattr(actions, name, value)
+    if outcome.end_invocation:
+        seams.invocation_of(context).end_invocation = True
+
+
+def shown_result(value: Any) -> JsonValue:
+    """A tool's result as the model sees it, for people."""
+    response = value if isinstance(value, dict) else {"result": value}
+    return response if is_plain(response) else plain(response, "result")

@@ -1,0 +1,226 @@
+"""The framework runner: opens live turns of one application over one private ADK ``Runner``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from google.adk.agents.run_config import RunConfig, StreamingMode
+from google.adk.apps.app import App
+from google.adk.artifacts.base_artifact_service import BaseArtifactService
+from google.adk.auth.credential_service.base_credential_service import BaseCredentialService
+from google.adk.events.event import Event
+from google.adk.memory.base_memory_service import BaseMemoryService
+from google.adk.runners import Runner
+from google.adk.sessions.base_session_service import GetSessionConfig
+from google.adk.sessions.session import Session
+from google.adk.sessions.state import State
+from pydantic import ValidationError
+
+from perdure.adk import model, seams
+from perdure.adk.bodies import SyncTools
+from perdure.adk.closing import closing_messages
+from perdure.adk.conductor import Conductor
+from perdure.adk.core import Outbox, TurnCore, TurnSettings
+from perdure.adk.determinism import TurnClock
+from perdure.adk.history import content_of, events_of
+from perdure.adk.plugins import AnswererPlugin, WatcherPlugin
+from perdure.adk.services import TurnSessionService
+from perdure.adk.turn import AdkLiveTurn
+from perdure.adk.warm import WarmSessions
+from perdure.errors import UsageError
+from perdure.session.model import ErrorInfo, JsonObject, TurnStatus, UserMessage
+from perdure.session.runner import ClosedCall, NewMessage, TurnLog, TurnStart
+
+
+class AdkAgentRunner:
+    """Implements ``perdure.session.runner.AgentFrameworkRunner`` for google-adk.
+
+    Build it with ``adk_agent_session_flow`` or ``AdkAgentRunner.build``, which check the application first.
+    """
+
+    def __init__(
+        self,
+        app: App,
+        settings: TurnSettings,
+        *,
+        definition: str,
+        run_config: RunConfig,
+        artifact_service: BaseArtifactService | None,
+        memory_service: BaseMemoryService | None,
+        credential_service: BaseCredentialService | None,
+    ) -> None:
+        seams.check_seams()
+        model.install()
+        self._definition = definition
+        self._settings = settings
+        self._run_config = run_config
+        self._warm = WarmSessions()
+        ours = app.model_copy(update={"plugins": [WatcherPlugin(), *app.plugins, AnswererPlugin()]})
+        self._runner = Runner(
+            app=ours,
+            session_service=TurnSessionService(),
+            artifact_service=artifact_service,
+            memory_service=memory_service,
+            credential_service=credential_service,
+        )
+
+    @property
+    def app_name(self) -> str:
+        """The ADK app name: under it ``app:`` and ``user:`` state, artifacts and memory are shared."""
+        return self._runner.app_name
+
+    def definition(self) -> str:
+        """A fingerprint of what a recorded turn relies on (agents, tools, their parameters), not of its texts."""
+        return self._definition
+
+    def check_message(self, message: UserMessage) -> None:
+        """Refuses a message that ADK could not run.
+
+        Raises:
+            UsageError: it is empty, or its ``run_config`` is none.
+        """
+        if not message.text and not message.images:
+            raise UsageError("the message is empty; give it text or images")
+        self._config_of(message)
+
+    def _config_of(self, message: UserMessage) -> RunConfig:
+        """The flow's run configuration with what the message changes."""
+        if not message.run_config:
+            return self._run_config
+        try:
+            override = RunConfig.model_validate_json(json.dumps(message.run_config))
+            base = {name: getattr(self._run_config, name) for name in self._run_config.model_fields_set}
+            changed = {name: getattr(override, name) for name in override.model_fields_set}
+            config = RunConfig(**{**base, **changed})
+        except (ValidationError, ValueError, TypeError) as error:
+            raise UsageError(f"run_config of the message is not an ADK RunConfig: {error}") from error
+        check_run_config(config, "run_config of the message")
+        return config
+
+    async def open_turn(self, start: TurnStart, log: TurnLog) -> AdkLiveTurn:
+        """Starts the invocation of a turn from the session as it was when the turn began.
+
+        Raises:
+            UsageError: ADK could not run its message.
+        """
+        config = self._config_of(start.message)
+        recorded = await log.recorded()
+        session = await self._session(start, log, config.get_session_config)
+        clock = TurnClock(start.started_at_ms)
+        if session.events:
+            clock.not_before(session.events[-1].timestamp)
+        core = TurnCore(
+            start=start,
+            log=log,
+            settings=self._settings,
+            session=session,
+            clock=clock,
+            conductor=Conductor(recorded, clock, log.nudge),
+            outbox=Outbox(start.turn_id, recorded.stored_messages),
+        )
+        content = content_of(start.message)
+
+        def begin() -> AsyncGenerator[Event, None]:
+            return self._runner.run_async(
+                user_id=start.user_id,
+                session_id=start.session_id,
+                new_message=content,
+                state_delta=dict(start.message.state_delta) or None,
+                run_config=config,
+            )
+
+        whole_history = config.get_session_config is None
+        return AdkLiveTurn(
+            core,
+            begin,
+            self._sync_tools(config),
+            (lambda: self._keep_warm(core)) if whole_history else (lambda: None),
+        )
+
+    def _sync_tools(self, config: RunConfig) -> SyncTools | None:
+        """An explicit thread pool of the run configuration is ADK's own business: there, calls may overlap."""
+        threads: ThreadPoolExecutor | None = self._settings.threads
+        return None if threads is None or config.tool_thread_pool_config is not None else SyncTools(threads)
+
+    async def _session(self, start: TurnStart, log: TurnLog, limits: GetSessionConfig | None) -> Session:
+        state = await log.load_state()
+        warm = self._warm.take(start.session_id, start.incarnation, start.history_length)
+        if warm is not None and warm.user_id == start.user_id and limits is None:
+            own = {key: value for key, value in warm.state.items() if not _is_shared_or_temporary(key)}
+            shared = {key: value for key, value in state.items() if _is_shared_or_temporary(key)}
+            warm.state = {**own, **shared}
+            return warm
+        events = events_of(await log.load_history()) if start.history_length else []
+        return Session(
+            id=start.session_id,
+            app_name=self.app_name,
+            user_id=start.user_id,
+            state=dict(state),
+            events=_limited(events, limits),
+            last_update_time=events[-1].timestamp if events else start.started_at_ms / 1000,
+        )
+
+    def _keep_warm(self, core: TurnCore) -> None:
+        session, outbox = core.session, core.outbox
+        dropped = {id(event) for event in outbox.dropped}
+        retyped = {id(event): item for event, item in outbox.retyped}
+        if dropped or retyped:
+            session.events = [
+                Event.model_validate_json(retyped[id(event)]) if id(event) in retyped else event
+                for event in session.events
+                if id(event) not in dropped
+            ]
+        if len(session.events) == core.start.history_length + outbox.count:
+            self._warm.put(session, core.start.incarnation)
+
+    def closing_messages(
+        self,
+        start: TurnStart,
+        stored: Sequence[JsonObject],
+        calls: Sequence[ClosedCall],
+        status: TurnStatus,
+        error: ErrorInfo | None,
+        now_ms: int,
+    ) -> tuple[NewMessage, ...]:
+        """What a failed or cancelled turn stores last (see ``closing``)."""
+        return closing_messages(start, events_of(stored), calls, status, error, now_ms)
+
+    async def close(self) -> None:
+        """Lets go of the threads.  Services, plugins and tools are the application's and stay open."""
+        self._warm.clear()
+        if self._settings.threads is not None:
+            self._settings.threads.shutdown(wait=False)
+
+
+def _is_shared_or_temporary(key: str) -> bool:
+    return key.startswith((State.APP_PREFIX, State.USER_PREFIX, State.TEMP_PREFIX))
+
+
+def _limited(events: list[Event], limits: GetSessionConfig | None) -> list[Event]:
+    """The events that ADK's own services would load."""
+    if limits is None:
+        return events
+    if limits.after_timestamp is not None:
+        events = [event for event in events if event.timestamp >= limits.after_timestamp]
+    if limits.num_recent_events is not None:
+        events = events[-limits.num_recent_events :] if limits.num_recent_events else []
+    return events
+
+
+def check_run_config(config: RunConfig, where: str) -> None:
+    """Refuses what a durable turn cannot run.
+
+    Raises:
+        UsageError: names ``where`` it was given.
+    """
+    if config.streaming_mode is StreamingMode.BIDI:
+        raise UsageError(f"{where}: streaming_mode BIDI is live audio and video, which has no durable form; use SSE")
+    if config.support_cfc:
+        raise UsageError(f"{where}: support_cfc runs tools inside the model's live connection; leave it out")
+
+
+def default_run_config() -> RunConfig:
+    """The run configuration of a flow that is given none: the answer streams."""
+    return RunConfig(streaming_mode=StreamingMode.SSE)

@@ -1,0 +1,262 @@
+"""Every private name of google-adk that perdure relies on, in one place, with a check that they are still there.
+
+Other modules of ``adk/`` import ADK's public API directly and its private names from here.  ``check_seams`` runs when a
+flow is built; it raises ``FrameworkDrift`` rather than letting a durable turn go on over a seam that moved.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from functools import lru_cache
+from random import Random
+from typing import Any, cast
+
+from google.adk.agents.invocation_context import InvocationContext
+from google.adk.agents.llm.task._finish_task_tool import FinishTaskTool
+from google.adk.events.event import Event
+from google.adk.events.event_actions import EventActions
+from google.adk.flows.llm_flows import functions
+from google.adk.flows.llm_flows.base_llm_flow import BaseLlmFlow
+from google.adk.flows.llm_flows.tools import _caller
+from google.adk.models.base_llm import BaseLlm
+from google.adk.platform import _random as platform_random
+from google.adk.platform import time as platform_time
+from google.adk.platform import uuid as platform_uuid
+from google.adk.sessions.state import State
+from google.adk.tools import _node_tool
+from google.adk.tools.base_tool import BaseTool
+from google.adk.tools.function_tool import FunctionTool
+from google.adk.tools.set_model_response_tool import SetModelResponseTool
+from google.adk.tools.tool_context import ToolContext
+from google.adk.utils import _callback_pipeline, _sync_runner
+from google.adk.version import __version__ as adk_version
+from google.genai import types
+
+from perdure.errors import FrameworkDrift
+
+__all__ = ["FinishTaskTool", "NodeTool", "SetModelResponseTool", "check_seams"]
+
+NodeTool = _node_tool.NodeTool
+
+GetLlm = Callable[[BaseLlmFlow, InvocationContext], Awaitable[BaseLlm]]
+SyncCallableRunner = Callable[[Callable[..., Any], dict[str, Any]], Awaitable[Any]]
+
+# The ignores below all have one reason: these names are private, and this module is the place that says so.
+
+
+Providers = tuple[Callable[[], float], Callable[[], str], Callable[[], Random]]
+
+
+def current_providers() -> Providers:
+    """The providers of time, ids and random numbers of the current context."""
+    return (
+        platform_time._time_provider_context_var.get(),  # pyright: ignore[reportPrivateUsage]
+        platform_uuid._id_provider_context_var.get(),  # pyright: ignore[reportPrivateUsage]
+        platform_random._random_provider_context_var.get(),  # pyright: ignore[reportPrivateUsage]
+    )
+
+
+def set_providers(providers: Providers) -> None:
+    """Installs providers in the current context."""
+    time_provider, id_provider, random_provider = providers
+    platform_time.set_time_provider(time_provider)
+    platform_uuid.set_id_provider(id_provider)
+    platform_random.set_random_provider(random_provider)
+
+
+def get_llm_method() -> GetLlm:
+    """``BaseLlmFlow._get_llm``: the one place where every agent asks for its model."""
+    return cast(GetLlm, BaseLlmFlow._get_llm)  # pyright: ignore[reportPrivateUsage]
+
+
+def set_get_llm_method(method: GetLlm) -> None:
+    """Replaces ``BaseLlmFlow._get_llm`` for the whole process."""
+    setattr(BaseLlmFlow, "_get_llm", method)  # noqa: B010  (a plain assignment to a method is a type error)
+
+
+def invocation_of(context: ToolContext) -> InvocationContext:
+    """The invocation context itself (``get_invocation_context`` gives a copy)."""
+    return context._invocation_context  # pyright: ignore[reportPrivateUsage]
+
+
+def own_actions(context: ToolContext) -> EventActions:
+    """The context's actions without the side effect of the ``actions`` property."""
+    return context._event_actions  # pyright: ignore[reportPrivateUsage]
+
+
+def handed_out_containers(context: ToolContext) -> Mapping[str, tuple[Any, Any]]:
+    """The dicts and lists that reads of the state handed out, each with a copy of what it held then."""
+    return context.state._snapshots  # pyright: ignore[reportPrivateUsage]
+
+
+def reset_state(context: ToolContext) -> None:
+    """Gives the context a fresh view of the session's state, over the actions' present delta."""
+    state = context.state
+    fresh = State(
+        value=invocation_of(context).session.state,
+        delta=own_actions(context).state_delta,
+        schema=state._schema,  # pyright: ignore[reportPrivateUsage]
+    )
+    context._state = fresh  # pyright: ignore[reportPrivateUsage]
+
+
+def new_function_call_id() -> str:
+    """A function-call id from ADK's own generator; ADK strips ids of this form from requests."""
+    return functions.generate_client_function_call_id()
+
+
+def mandatory_parameters(tool: FunctionTool) -> list[str]:
+    """The names of a function tool's parameters that have no default."""
+    return tool._get_mandatory_args()  # pyright: ignore[reportPrivateUsage]
+
+
+def takes_arguments_as_they_are(tool: BaseTool) -> bool:
+    """Whether the tool is a function tool that answers missing arguments itself, before it calls its function."""
+    return (
+        isinstance(tool, FunctionTool)
+        and type(tool).run_async is FunctionTool.run_async
+        and type(tool)._preprocess_args is FunctionTool._preprocess_args  # pyright: ignore[reportPrivateUsage]
+    )
+
+
+def is_generator_tool(tool: BaseTool) -> bool:
+    """Whether the tool's function is a generator, which ADK runs as a workflow node."""
+    return isinstance(tool, FunctionTool) and tool._spec.is_generator  # pyright: ignore[reportPrivateUsage]
+
+
+def declaration_of(tool: BaseTool) -> types.FunctionDeclaration | None:
+    """What the tool tells the model about itself."""
+    return tool._get_declaration()  # pyright: ignore[reportPrivateUsage]
+
+
+def split_media(result: Any) -> tuple[Any, list[types.FunctionResponsePart] | None]:
+    """Takes media parts out of a tool's result, as ADK does before it builds the function response."""
+    return _caller._extract_multimodal_parts(result)  # pyright: ignore[reportPrivateUsage]
+
+
+def sync_callables_run_with(runner: SyncCallableRunner) -> AbstractContextManager[None]:
+    """While entered, function tools call their synchronous functions through ``runner``."""
+    return _sync_runner._use_sync_callable_runner(runner)  # pyright: ignore[reportPrivateUsage]
+
+
+def sync_callables_run_inline() -> AbstractContextManager[None]:
+    """While entered, function tools call their synchronous functions at once."""
+    return _sync_runner._use_sync_callable_runner(None)  # pyright: ignore[reportPrivateUsage]
+
+
+async def run_tool_error_callbacks(
+    callbacks: Sequence[Callable[..., Any]],
+    *,
+    tool: BaseTool,
+    args: dict[str, Any],
+    tool_context: ToolContext,
+    error: Exception,
+) -> Any:
+    """Runs an agent's ``on_tool_error`` callbacks as ADK does: the first answer that is not ``None`` counts."""
+    return await _callback_pipeline._run_callbacks(  # pyright: ignore[reportPrivateUsage]
+        list(callbacks),
+        _callback_pipeline._stop_on_non_none,  # pyright: ignore[reportPrivateUsage]
+        tool=tool,
+        args=args,
+        tool_context=tool_context,
+        error=error,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Seam:
+    """A name we rely on: where it is, and which parameters it must take."""
+
+    module: str
+    path: str
+    parameters: tuple[str, ...] = ()
+
+
+SEAMS: tuple[Seam, ...] = (
+    Seam("google.adk.flows.llm_flows.base_llm_flow", "BaseLlmFlow._get_llm", ("self", "invocation_context")),
+    Seam("google.adk.agents.context", "Context.custom_metadata"),
+    Seam("google.adk.agents.context", "Context.get_invocation_context"),
+    Seam("google.adk.agents.invocation_context", "new_invocation_context_id"),
+    Seam("google.adk.sessions.state", "State._record_nested_writes", ("self",)),
+    Seam("google.adk.sessions.base_session_service", "BaseSessionService._commit_event_to_session"),
+    Seam("google.adk.flows.llm_flows.functions", "generate_client_function_call_id"),
+    Seam("google.adk.tools.function_tool", "FunctionTool._get_mandatory_args", ("self",)),
+    Seam("google.adk.tools.function_tool", "FunctionTool._preprocess_args", ("self", "args")),
+    Seam("google.adk.tools.base_tool", "BaseTool.check_require_confirmation", ("self", "args", "tool_context")),
+    Seam("google.adk.tools.base_tool", "BaseTool.run_async", ("self", "args", "tool_context")),
+    Seam("google.adk.tools.base_tool", "BaseTool._get_declaration", ("self",)),
+    Seam("google.adk.tools._confirmation_utils", "apply_confirmation_gate"),
+    Seam("google.adk.flows.llm_flows.tools._caller", "_extract_multimodal_parts", ("function_result",)),
+    Seam("google.adk.flows.llm_flows.tools._error_handler", "run_on_tool_error_callbacks"),
+    Seam("google.adk.utils._sync_runner", "_use_sync_callable_runner", ("runner",)),
+    Seam("google.adk.utils._callback_pipeline", "_run_callbacks"),
+    Seam("google.adk.utils._callback_pipeline", "_stop_on_non_none"),
+    Seam("google.adk.platform.time", "set_time_provider", ("provider",)),
+    Seam("google.adk.platform.uuid", "set_id_provider", ("provider",)),
+    Seam("google.adk.platform", "set_random_provider", ("provider",)),
+    Seam("google.adk.platform.time", "_time_provider_context_var.get"),
+    Seam("google.adk.platform.uuid", "_id_provider_context_var.get"),
+    Seam("google.adk.platform._random", "_random_provider_context_var.get"),
+)
+
+
+def _find(seam: Seam) -> object:
+    try:
+        found: object = importlib.import_module(seam.module)
+        for name in seam.path.split("."):
+            found = getattr(found, name)
+    except (ImportError, AttributeError) as error:
+        raise _drifted(seam, str(error)) from error
+    return found
+
+
+def _drifted(seam: Seam, reason: str) -> FrameworkDrift:
+    name = f"{seam.module}.{seam.path}"
+    return FrameworkDrift(
+        f"google-adk {adk_version} does not have {name} as perdure needs it ({reason}); install google-adk 2.13",
+        name=name,
+        version=adk_version,
+    )
+
+
+def check_seam(seam: Seam) -> None:
+    """Raises ``FrameworkDrift`` unless the seam is there and takes the parameters that we pass."""
+    found = _find(seam)
+    if not seam.parameters:
+        return
+    if not callable(found):
+        raise _drifted(seam, "it is not callable")
+    names = tuple(inspect.signature(found).parameters)
+    missing = [name for name in seam.parameters if name not in names]
+    if missing:
+        raise _drifted(seam, f"it has no parameter {missing[0]!r}")
+
+
+def _check_shapes() -> None:
+    """The seams that are attributes of instances, checked on an instance."""
+    state = State(value={}, delta={})
+    if not isinstance(getattr(state, "_snapshots", None), dict):
+        raise _drifted(Seam("google.adk.sessions.state", "State._snapshots"), "no dict of that name")
+    if not hasattr(state, "_schema"):
+        raise _drifted(Seam("google.adk.sessions.state", "State._schema"), "no attribute of that name")
+    tool = FunctionTool(check_seam)
+    if not hasattr(getattr(tool, "_spec", None), "is_generator"):
+        raise _drifted(Seam("google.adk.tools.function_tool", "FunctionTool._spec.is_generator"), "no such attribute")
+    if "invocation_id" not in Event.model_fields:
+        raise _drifted(Seam("google.adk.events.event", "Event.invocation_id"), "no such field")
+
+
+@lru_cache(maxsize=1)
+def check_seams() -> None:
+    """Checks every seam, once per process.
+
+    Raises:
+        FrameworkDrift: google-adk changed under one of them.
+    """
+    for seam in SEAMS:
+        check_seam(seam)
+    _check_shapes()

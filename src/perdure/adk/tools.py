@@ -1,0 +1,234 @@
+"""Durable stand-ins for tools.
+
+A stand-in is of a subclass made from the tool's own class and shares its ``__dict__``, so callbacks and ``isinstance`` see
+the tool they know.  Its ``run_async`` asks for the call and waits for its record; the tool itself runs elsewhere
+(``bodies``).
+"""
+
+from __future__ import annotations
+
+import contextvars
+from typing import Any, cast
+
+from google.adk.models.llm_request import LlmRequest
+from google.adk.tools.agent_tool import AgentTool
+from google.adk.tools.base_tool import BaseTool
+from google.adk.tools.exit_loop_tool import exit_loop
+from google.adk.tools.function_tool import FunctionTool
+from google.adk.tools.tool_context import ToolContext
+from google.adk.tools.transfer_to_agent_tool import TransferToAgentTool, transfer_to_agent
+
+from perdure.adk import seams
+from perdure.adk.codec import encode
+from perdure.adk.core import TurnCore, current_turn
+from perdure.adk.effects import give_idempotency_key, retry_of
+from perdure.adk.failures import RecordedError
+from perdure.adk.lanes import Call, ToolRun
+from perdure.errors import UsageError
+from perdure.session.model import (
+    DEFAULT_REJECTION_MESSAGE,
+    OUTCOME_UNKNOWN_TOOL_RESULT,
+    InterruptKind,
+    JsonObject,
+    RecordStatus,
+)
+from perdure.session.runner import CallRequest
+
+_CONTROL_FUNCTIONS = (transfer_to_agent, exit_loop)
+_CONTROL_TOOLS: tuple[type[BaseTool], ...] = (
+    TransferToAgentTool,
+    seams.SetModelResponseTool,
+    seams.FinishTaskTool,
+)
+
+
+class _DurableTool:
+    """Marks the classes of stand-ins; ``_perdure_tool`` is the tool itself."""
+
+    __slots__ = ()
+    _perdure_tool: BaseTool
+
+
+_classes: dict[type[BaseTool], type[BaseTool]] = {}
+
+
+def is_control_tool(tool: BaseTool) -> bool:
+    """Whether calls of the tool steer the invocation and are no steps."""
+    if isinstance(tool, _CONTROL_TOOLS):
+        return True
+    return isinstance(tool, FunctionTool) and tool.func in _CONTROL_FUNCTIONS
+
+
+def is_durable(tool: BaseTool) -> bool:
+    """Whether the tool is a stand-in."""
+    return isinstance(tool, _DurableTool)
+
+
+def unsupported(tool: BaseTool) -> str | None:
+    """Why the tool cannot be made durable; ``None`` when it can."""
+    if tool.is_long_running:
+        return "is long-running"
+    if isinstance(tool, AgentTool):
+        return "runs another agent"
+    if isinstance(tool, seams.NodeTool):
+        return "runs a workflow node"
+    if seams.is_generator_tool(tool):
+        return "is a generator, which ADK runs as a workflow node"
+    return None
+
+
+def make_tools_durable(llm_request: LlmRequest) -> None:
+    """Puts stand-ins into a request for the tools that become steps.
+
+    Raises:
+        UsageError: a tool that was listed at run time cannot be made durable.
+    """
+    for name, tool in llm_request.tools_dict.items():
+        if is_durable(tool) or is_control_tool(tool):
+            continue
+        reason = unsupported(tool)
+        if reason is not None:
+            raise UsageError(f"tool {name!r} {reason}; a durable flow does not support that yet: take it out of tools")
+        llm_request.tools_dict[name] = _stand_in(tool)
+
+
+def _stand_in(tool: BaseTool) -> BaseTool:
+    kind = type(tool)
+    durable = _classes.get(kind)
+    if durable is None:
+        durable = _classes[kind] = _durable_class(kind)
+    stand_in = object.__new__(durable)
+    stand_in.__dict__ = tool.__dict__
+    cast(Any, stand_in)._perdure_tool = tool
+    return stand_in
+
+
+def _durable_class(kind: type[BaseTool]) -> type[BaseTool]:
+    namespace: dict[str, Any] = {
+        "__slots__": ("_perdure_tool",),
+        "__module__": kind.__module__,
+        "__qualname__": kind.__qualname__,
+        "__doc__": kind.__doc__,
+        "run_async": _run_async,
+        "check_require_confirmation": _check_require_confirmation,
+    }
+    return cast(type[BaseTool], type(kind)(kind.__name__, (kind, _DurableTool), namespace))
+
+
+def tool_behind(tool: BaseTool) -> BaseTool:
+    """The tool that a stand-in stands for."""
+    return cast(_DurableTool, tool)._perdure_tool if is_durable(tool) else tool  # pyright: ignore[reportPrivateUsage]
+
+
+async def _check_require_confirmation(self: BaseTool, args: dict[str, Any], tool_context: ToolContext) -> bool:
+    """Notes what the tool's own gate says.  Never lets ADK ask: the call itself waits for the answer."""
+    core = current_turn.get()
+    tool = tool_behind(self)
+    if core is None:
+        return await tool.check_require_confirmation(args, tool_context)
+    core.conductor.guard()
+    call_id = tool_context.function_call_id or ""
+    if core.conductor.journal.call(call_id) is None:
+        # ADK's rule: anything but True lets the call through.
+        if await tool.check_require_confirmation(args, tool_context) is True:
+            core.asks[call_id] = InterruptKind.CONFIRMATION
+    return False
+
+
+async def _run_async(self: BaseTool, *, args: dict[str, Any], tool_context: ToolContext) -> Any:
+    """Asks for the call, waits for its record, and returns or raises what that says."""
+    core = current_turn.get()
+    tool = tool_behind(self)
+    if core is None:
+        return await tool.run_async(args=args, tool_context=tool_context)
+    core.conductor.guard()
+    call_id = tool_context.function_call_id or ""
+    if _lacks_arguments(core, tool, call_id, args):
+        return await tool.run_async(args=args, tool_context=tool_context)
+    give_idempotency_key(tool_context)
+    call = core.conductor.request(
+        call_id,
+        tool.name,
+        _recorded_arguments(tool, args),
+        lambda group: _request(core, tool, call_id, group, args, tool_context),
+        ToolRun(tool, args, tool_context, contextvars.copy_context()),
+    )
+    await core.conductor.record_of(call)
+    return _answer(call)
+
+
+def _lacks_arguments(core: TurnCore, tool: BaseTool, call_id: str, args: dict[str, Any]) -> bool:
+    """Whether the function cannot be called.  ADK's tool then answers by itself, without running it: that is no step."""
+    if not seams.takes_arguments_as_they_are(tool):
+        return False
+    missing = [name for name in seams.mandatory_parameters(cast(FunctionTool, tool)) if name not in args]
+    if not missing:
+        return False
+    recorded = core.conductor.journal.call(call_id)
+    if recorded is not None and recorded.record is None:
+        core.conductor.fail_replay(
+            call_id,
+            f"a call of tool {tool.name!r} with {recorded.request.arguments!r}",
+            f"tool {tool.name!r} with another required parameter, {missing[0]!r}",
+        )
+    return recorded is None
+
+
+def _recorded_arguments(tool: BaseTool, args: dict[str, Any]) -> JsonObject:
+    """The arguments as the journal has them: a copy, since the tool may change its own.
+
+    Raises:
+        ValueNotStorable: a callback put something into them that cannot be stored.
+    """
+    encoded: JsonObject = encode(args, f"the arguments of tool {tool.name!r}")
+    return cast(JsonObject, _copied(encoded))
+
+
+def _copied(value: Any) -> Any:
+    if type(value) is dict:
+        return {key: _copied(item) for key, item in cast(dict[str, Any], value).items()}
+    if type(value) is list:
+        return [_copied(item) for item in cast(list[Any], value)]
+    return value
+
+
+def _request(
+    core: TurnCore, tool: BaseTool, call_id: str, group: str, args: dict[str, Any], tool_context: ToolContext
+) -> CallRequest:
+    rules = core.settings.rules
+    policy = rules.policy_of(tool)
+    ask = core.asks.pop(call_id, None)
+    hint = ""
+    if ask is InterruptKind.CONFIRMATION:
+        hint = f"Tool {tool.name!r} wants to be confirmed before it runs."
+    elif rules.asks_for_approval(policy):
+        ask = InterruptKind.APPROVAL
+    return CallRequest(
+        call_id=call_id,
+        group=group,
+        tool_name=tool.name,
+        arguments=_recorded_arguments(tool, args),
+        agent_name=tool_context.agent_name,
+        effect=policy.effect,
+        retry=retry_of(policy),
+        timeout=policy.timeout,
+        ask=ask,
+        hint=hint,
+    )
+
+
+def _answer(call: Call) -> Any:
+    record = call.record
+    assert record is not None
+    if record.status is RecordStatus.SUCCEEDED:
+        return call.outcome.value if call.outcome else None
+    if record.status is RecordStatus.REJECTED:
+        return {"error": record.error.message if record.error else DEFAULT_REJECTION_MESSAGE}
+    if call.outcome is not None and call.outcome.error is not None:
+        raise call.outcome.error
+    if record.status is RecordStatus.OUTCOME_UNKNOWN:
+        raise RecordedError(OUTCOME_UNKNOWN_TOOL_RESULT, "OutcomeUnknown")
+    message = record.error.message if record.error else "it failed"
+    raise RecordedError(message, record.error.code if record.error else "")
+
+

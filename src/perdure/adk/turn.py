@@ -1,0 +1,220 @@
+"""The live turn: one ADK invocation as a task, and the engine's handle on it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
+
+from google.adk.events.event import Event
+
+from perdure.adk import determinism
+from perdure.adk.bodies import SyncTools, run_attempt
+from perdure.adk.conductor import TurnDropped
+from perdure.adk.core import TurnCore, current_turn
+from perdure.adk.failures import error_info
+from perdure.adk.lanes import Call
+from perdure.adk.plugins import CallbackFailed
+from perdure.errors import NonDeterminismError, UsageError
+from perdure.session.runner import (
+    Approval,
+    CallRecord,
+    DriveBlocked,
+    DriveFailed,
+    DriveFinished,
+    DriveResult,
+    Progress,
+    ToolOutcome,
+)
+
+Invocation = Callable[[], AsyncGenerator[Event, None]]
+"""Starts the invocation; it must be iterated in the task that is to carry it."""
+
+
+class AdkLiveTurn:
+    """Implements ``perdure.session.runner.LiveTurn``.
+
+    Args:
+        start: begins the invocation.
+        sync_tools: where synchronous tools run; ``None``: as ADK runs them.
+        ended_well: called when the invocation ended by itself.
+    """
+
+    def __init__(
+        self,
+        core: TurnCore,
+        start: Invocation,
+        sync_tools: SyncTools | None,
+        ended_well: Callable[[], None],
+    ) -> None:
+        self._core = core
+        self._conductor = core.conductor
+        self._sync_tools = sync_tools
+        self._ended_well = ended_well
+        self._error: BaseException | None = None
+        self._bodies: set[asyncio.Task[ToolOutcome]] = set()
+        context = contextvars.copy_context()
+        context.run(self._install)
+        self._task = asyncio.get_running_loop().create_task(
+            self._carry(start), name=f"perdure turn {core.start.turn_id}", context=context
+        )
+
+    def _install(self) -> None:
+        current_turn.set(self._core)
+        determinism.install(self._core.start.turn_id, self._core.clock)
+
+    async def _carry(self, start: Invocation) -> None:
+        try:
+            async with aclosing(start()) as events:
+                async for _ in events:
+                    pass
+        except TurnDropped:
+            return
+        except asyncio.CancelledError:
+            if not self._conductor.closing:
+                raise
+            return
+        except Exception as error:
+            self._error = error
+        if not self._conductor.closing:
+            self._conductor.end()
+
+    async def drive(self, step_id: str, records: Sequence[CallRecord]) -> DriveResult:
+        """Hands out ``records`` and lets the invocation run until it is blocked or over.
+
+        Raises:
+            NonDeterminismError: the invocation does not repeat what the journal holds.
+            FrameworkDrift: google-adk does not behave as perdure needs it.
+        """
+        if self._conductor.driving:
+            raise UsageError("the turn is being driven already; use hand_out")
+        self._core.step_id = step_id
+        if records:
+            self._conductor.model_keys.clear()
+        try:
+            self._conductor.set_driving(True)
+            self._conductor.give(records)
+            while True:
+                result = self._result()
+                if result is not None:
+                    return result
+                await self._conductor.changed()
+        finally:
+            self._conductor.set_driving(False)
+
+    def hand_out(self, records: Sequence[CallRecord]) -> None:
+        """Hands out ``records`` to an invocation that is being driven already."""
+        self._conductor.give(records)
+
+    async def replayed(self) -> None:
+        """Waits until the invocation has used up all that the journal holds.
+
+        Raises:
+            NonDeterminismError: it does not repeat what the journal holds.
+        """
+        conductor = self._conductor
+        while conductor.failure is None and not (conductor.journal.replayed or conductor.ended):
+            await conductor.changed()
+        if conductor.failure is not None:
+            raise conductor.failure
+
+    async def ready(self, call_id: str) -> None:
+        """Waits until the invocation has asked for this call, so that ``call_tool`` will run at once.
+
+        Raises:
+            NonDeterminismError: the invocation ended or blocked without asking for this call.
+        """
+        await self._requested(call_id)
+
+    async def call_tool(self, call_id: str, attempt: int, approval: Approval | None) -> ToolOutcome:
+        """Runs the tool once, for real.
+
+        Raises:
+            NonDeterminismError: the invocation ended or blocked without asking for this call.
+        """
+        call = await self._requested(call_id)
+        assert call.run is not None
+        body = asyncio.get_running_loop().create_task(
+            run_attempt(call, attempt, approval, self._sync_tools),
+            name=f"perdure tool {call_id}",
+            context=call.run.context.copy(),
+        )
+        self._bodies.add(body)
+        body.add_done_callback(self._bodies.discard)
+        cancelled: asyncio.CancelledError | None = None
+        while not body.done():
+            try:
+                await asyncio.wait([body])
+            except asyncio.CancelledError as error:
+                cancelled = error
+                body.cancel()
+        if cancelled is not None:
+            if not body.cancelled():
+                body.exception()
+            raise cancelled
+        return body.result()
+
+    async def _requested(self, call_id: str) -> Call:
+        conductor = self._conductor
+        while True:
+            if conductor.failure is not None:
+                raise conductor.failure
+            call = conductor.find_call(call_id)
+            if call is not None:
+                return call
+            if conductor.ended or conductor.at_rest:
+                found = "the end of the invocation" if conductor.ended else "other calls"
+                raise NonDeterminismError(
+                    f"tool call {call_id!r} is to run, but the invocation did not ask for it again (found {found})",
+                    step=call_id,
+                    expected=f"tool call {call_id!r}",
+                    found=found,
+                )
+            await conductor.changed()
+
+    async def close(self) -> None:
+        """Drops the turn from memory.  No callback of the application runs; running tool bodies are cancelled."""
+        self._conductor.closing = True
+        running: set[asyncio.Task[object]] = {*self._bodies, self._task}
+        while pending := {task for task in running if not task.done()}:
+            for task in pending:
+                task.cancel()
+            # A second round gets a body out of waiting for its thread.
+            await asyncio.wait(pending, timeout=1)
+        for task in running:
+            if not task.cancelled():
+                task.exception()
+        self._conductor.advance()
+
+    def _result(self) -> DriveResult | None:
+        conductor = self._conductor
+        if conductor.failure is not None:
+            raise conductor.failure
+        if conductor.ended:
+            return self._finished()
+        if conductor.blocked:
+            return self._blocked(more=False)
+        if conductor.unreported_calls():
+            return self._blocked(more=True)
+        return None
+
+    def _blocked(self, *, more: bool) -> DriveBlocked:
+        calls = self._conductor.take_unreported_calls()
+        return DriveBlocked(self._progress(), calls, more)
+
+    def _finished(self) -> DriveFinished | DriveFailed:
+        progress = self._progress()
+        if self._error is None:
+            self._ended_well()
+            return DriveFinished(progress)
+        error: BaseException = self._error
+        while isinstance(error.__cause__, CallbackFailed) and error.__cause__.__cause__ is not None:
+            error = error.__cause__.__cause__
+        return DriveFailed(progress, error_info(error))
+
+    def _progress(self) -> Progress:
+        messages, control_calls = self._core.outbox.take()
+        keys = tuple(self._conductor.model_keys)
+        self._conductor.model_keys.clear()
+        return Progress(messages, control_calls, keys)

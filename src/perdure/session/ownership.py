@@ -1,0 +1,113 @@
+"""A session changes hands: what a new owner makes of what the former one left, and whether its code fits."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from perdure.session.loop import Loop
+from perdure.session.model import ErrorInfo, StepStatus, TurnStatus
+from perdure.session.policy import EFFECT_RULES
+from perdure.session.state import (
+    MAX_MODEL_STEP_TAKEOVERS,
+    BlockSession,
+    Call,
+    CallPhase,
+    CheckCode,
+    CodeDiffers,
+    CodeFits,
+    DropTurn,
+    Ending,
+    ModelStep,
+    Reason,
+    StopStep,
+    TakenOver,
+    UnblockSession,
+)
+from perdure.session.turn_calls import settle
+from perdure.session.turn_ends import end_at_once
+
+WORKERS_LOST = "workers_lost"
+"""Error code of a turn that was given up because its workers kept dying in it."""
+
+
+def taken_over(loop: Loop, given: TakenOver) -> None:
+    """A new owner: nothing of the open turn runs any more."""
+    loop.state = replace(loop.state, checking=False, draining=False)
+    if loop.state.turn is None:
+        return
+    for call in loop.turn.calls.values():
+        _recover_call(loop, call)
+    turn = loop.turn
+    if turn.ending is None and turn.model is not None:
+        _recover_model(loop, turn.model)
+    elif turn.ending is None and turn.all_settled:
+        # No loop leaves a turn like this; should a store hold one, it is driven, not stuck.
+        loop.new_model_step()
+    if loop.turn.ending is None and (given.check or loop.state.blocked is not None):
+        loop.state = replace(loop.state, checking=True)
+        loop.do(CheckCode(turn.turn_id))
+
+
+def _recover_call(loop: Loop, call: Call) -> None:
+    """The worker that ran this call is gone.  An attempt that it started counts, and a single one is the last."""
+    if call.phase is not CallPhase.STARTED:
+        loop.put_call(replace(call, issued=False))
+    elif call.single_attempt or call.attempts >= call.max_attempts:
+        settle(loop, call, EFFECT_RULES[call.effect].exhausted, Reason.INTERRUPTED)
+    else:
+        loop.put_call(replace(call, phase=CallPhase.DUE, issued=False), StepStatus.PENDING)
+
+
+def _recover_model(loop: Loop, model: ModelStep) -> None:
+    """The worker that drove the live turn is gone.  A turn that kills its workers must not kill them all."""
+    if model.attempts < MAX_MODEL_STEP_TAKEOVERS:
+        loop.put_model(replace(model, issued=False), StepStatus.PENDING)
+        return
+    error = ErrorInfo(
+        code=WORKERS_LOST,
+        message=f"{model.attempts} workers died while they ran this turn; it was given up so that it stops "
+        "taking workers down. Look for a crash or for memory running out in the model or the callbacks.",
+        facts={"step_id": model.step_id, "workers": model.attempts},
+    )
+    loop.put_model(model, StepStatus.FAILED)
+    loop.end_with(Ending(TurnStatus.FAILED, error))
+
+
+def code_fits(loop: Loop, given: CodeFits) -> None:
+    """The turn may go on under this worker's code."""
+    if not loop.state.checking or loop.open_turn(given.turn_id) is None:
+        return
+    if loop.state.blocked is not None:
+        loop.do(UnblockSession())
+    loop.state = replace(loop.state, checking=False, blocked=None)
+
+
+def code_differs(loop: Loop, given: CodeDiffers) -> None:
+    """The turn cannot go on under this worker's code: everything stops where it is, until compatible code is back."""
+    turn = loop.open_turn(given.turn_id)
+    if turn is None or (loop.state.blocked is not None and not loop.state.checking):
+        return
+    if turn.ending is not None:
+        # It needs its code no longer.  The live turn cannot go on, so what runs in it is lost.
+        end_at_once(loop, turn.ending)
+        return
+    loop.state = replace(loop.state, checking=False, blocked=given.error)
+    for call in turn.calls.values():
+        if call.issued:
+            _halt_call(loop, call, never_began=call.step_id in given.unstarted)
+    if turn.model is not None and turn.model.issued:
+        # A worker that notices is no worker that died.
+        loop.do(StopStep(turn.model.step_id))
+        idle = replace(turn.model, attempts=turn.model.attempts - 1, issued=False)
+        loop.put_model(idle, StepStatus.PENDING)
+    loop.do(BlockSession(given.error), DropTurn())
+
+
+def _halt_call(loop: Loop, call: Call, *, never_began: bool) -> None:
+    """Takes back a call that this worker has.  A start mark is never taken back (J2)."""
+    loop.do(StopStep(call.step_id))
+    if call.single_attempt or call.phase is not CallPhase.STARTED or not never_began:
+        loop.put_call(replace(call, issued=False))
+    else:
+        idle = replace(call, phase=CallPhase.DUE, attempts=call.attempts - 1, issued=False)
+        loop.put_call(idle, StepStatus.PENDING)

@@ -1,0 +1,98 @@
+"""How a turn ends: by itself, cancelled, or with its session; and what becomes of the calls that it leaves."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from perdure.session.loop import Loop, await_step_id
+from perdure.session.model import InterruptStatus, RecordStatus, StepName, StepStatus, TurnStatus
+from perdure.session.policy import EFFECT_RULES, ToolEffect
+from perdure.session.state import (
+    AnnounceEnd,
+    Call,
+    CallPhase,
+    CloseSession,
+    DropMessage,
+    DropTurn,
+    Ending,
+    EndTurn,
+    PutStep,
+    Reason,
+    StopStep,
+    UnblockSession,
+)
+from perdure.session.turn_calls import settle, settle_interrupt
+
+
+def cancel(loop: Loop) -> None:
+    """Ends the open turn at once, whatever of it runs."""
+    model = loop.turn.model
+    if model is not None:
+        if model.issued:
+            loop.do(StopStep(model.step_id))
+        loop.put_model(model, StepStatus.CANCELLED)
+    end_at_once(loop, Ending(TurnStatus.CANCELLED))
+
+
+def close(loop: Loop) -> None:
+    """Cancels the open turn, drops what is queued, and takes no more messages."""
+    if loop.state.closed:
+        return
+    queue = loop.state.queue
+    loop.state = replace(loop.state, closed=True, queue=())
+    if loop.state.turn is not None:
+        cancel(loop)
+    loop.do(*(DropMessage(turn_id) for turn_id in queue))
+    if loop.state.await_step_id is not None:
+        loop.do(PutStep(loop.state.await_step_id, None, StepName.AWAIT_USER_MESSAGE, StepStatus.CANCELLED, 0))
+        loop.state = replace(loop.state, await_step_id=None)
+    loop.do(CloseSession())
+
+
+def end_at_once(loop: Loop, ending: Ending) -> None:
+    """Ends the open turn without waiting for the writes that run: what becomes of them is not known."""
+    loop.end_with(ending)
+    for call in loop.turn.calls.values():
+        _leave(loop, call, wait_for_writes=False)
+    _end_turn(loop, ending)
+
+
+def wind_down(loop: Loop, ending: Ending) -> None:
+    """Ends a turn that is over, as soon as the writes that run have their records."""
+    for call in loop.turn.calls.values():
+        _leave(loop, call, wait_for_writes=True)
+    if loop.turn.all_settled:
+        _end_turn(loop, ending)
+    elif loop.before.turn is None or loop.before.turn.ending is None:
+        loop.do(AnnounceEnd(loop.turn.turn_id, ending.status, ending.error))
+
+
+def _leave(loop: Loop, call: Call, *, wait_for_writes: bool) -> None:
+    """Settles a call with its turn.  What never started was not run.  A read is stopped.  A write that started may have
+    happened: it is waited for, if it runs and the turn may wait; else its outcome is unknown."""
+    if call.settled:
+        return
+    writes = call.effect is not ToolEffect.READ
+    if writes and wait_for_writes and call.phase is CallPhase.STARTED and call.issued:
+        return
+    if call.issued:
+        loop.do(StopStep(call.step_id))
+    if call.phase is CallPhase.AWAITING:
+        settle_interrupt(loop, call, InterruptStatus.WITHDRAWN, StepStatus.WITHDRAWN)
+    if call.attempts == 0:
+        settle(loop, call, RecordStatus.FAILED, Reason.NOT_RUN)
+    else:
+        settle(loop, call, EFFECT_RULES[call.effect].exhausted, Reason.INTERRUPTED if writes else Reason.STOPPED)
+
+
+def _end_turn(loop: Loop, ending: Ending) -> None:
+    turn = loop.turn
+    assert all(call.record is not None for call in turn.calls.values()), "J4: every call has its record"
+    if loop.state.blocked is not None:
+        loop.do(UnblockSession())
+    loop.do(EndTurn(turn.turn_id, ending.status, ending.error), DropTurn())
+    loop.state = replace(loop.state, turn=None, blocked=None, checking=False)
+    if not loop.state.closed:
+        step_id = await_step_id(loop.state.turns)
+        loop.state = replace(loop.state, await_step_id=step_id)
+        loop.do(PutStep(step_id, None, StepName.AWAIT_USER_MESSAGE, StepStatus.PENDING, 0))

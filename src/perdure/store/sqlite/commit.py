@@ -1,0 +1,340 @@
+"""The owner's write, applied: all that one step of a session's loop stores, whole or not at all.
+
+The lease is checked first, in the same transaction.  Counters of the session's row are read once, moved on in memory
+and written once at the end.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from dataclasses import dataclass
+from typing import Any
+
+from perdure.errors import LeaseLost, TurnNotFound, UsageError
+from perdure.session.model import SessionStatus
+from perdure.store.base import Lease, SessionPut, SessionWrite, TurnBegin
+from perdure.store.codec import error_to_json
+from perdure.store.sqlite.events import Ring, append
+from perdure.store.sqlite.prepare import PreparedMessage, PreparedWrite
+from perdure.store.sqlite.queries import sql
+from perdure.store.sqlite.state import apply_delta, shared_state_text
+from perdure.store.sqlite.writer import Transaction, Write
+
+_CALL_CHANGE = sql("call_change")
+_CALL_INSERT = sql("call_insert")
+_CALL_RECORD = sql("call_record")
+_INBOX_MOVES = sql("inbox_moves")
+_INBOX_TAKE = sql("inbox_take")
+_INBOX_TAKE_MESSAGE = sql("inbox_take_message")
+_INTERRUPT_END = sql("interrupt_end")
+_INTERRUPT_INSERT = sql("interrupt_insert")
+_LEASE_KEY = sql("lease_key")
+_MESSAGE_INSERT = sql("message_insert")
+_MODEL_CALL_INSERT = sql("model_call_insert")
+_OWNED_SESSION = sql("owned_session")
+_SESSION_COUNT = sql("session_count")
+_SESSION_PUT = sql("session_put")
+_SESSION_RELEASE = sql("session_release")
+_STEP_PUT = sql("step_put")
+_TURN_ADD_USAGE = sql("turn_add_usage")
+_TURN_BEGIN = sql("turn_begin")
+_TURN_CHANGE = sql("turn_change")
+_TURN_DROP = sql("turn_drop")
+
+
+def lease_lost(lease: Lease) -> LeaseLost:
+    return LeaseLost(
+        f"session {lease.session_id!r} is no longer owned by worker {lease.worker_id} (fence {lease.fence}); the write "
+        "was refused, and whoever owns the session goes on from what is stored",
+        session_id=lease.session_id,
+    )
+
+
+def check_lease(connection: sqlite3.Connection, lease: Lease) -> int:
+    """The key of an owned session.
+
+    Raises:
+        LeaseLost: another worker owns it, or nobody.
+    """
+    row = connection.execute(_LEASE_KEY, (lease.session_id, lease.worker_id, lease.fence)).fetchone()
+    if row is None:
+        raise lease_lost(lease)
+    key: int = row[0]
+    return key
+
+
+@dataclass(slots=True)
+class _Session:
+    """The row of ``owned_session``; changed as the write is applied."""
+
+    key: int
+    app_name: str
+    user_id: str
+    status: str
+    closed: int
+    blocked: str | None
+    await_step_id: str | None
+    definition: str | None
+    open_turn_key: int | None
+    open_turn_id: str | None
+    turn_number: int | None
+    first_message: int | None
+    turn_count: int
+    message_count: int
+    step_count: int
+    input_tokens: int
+    output_tokens: int
+    model_calls: int
+
+
+def commit(lease: Lease, prepared: PreparedWrite, now_ms: int) -> Write[None]:
+    """The write of an owner; its ``kinds`` are its durable writes."""
+
+    def write(transaction: Transaction) -> None:
+        row = transaction.execute(_OWNED_SESSION, (lease.session_id, lease.worker_id, lease.fence)).fetchone()
+        if row is None:
+            raise lease_lost(lease)
+        transaction.starts(*prepared.write.kinds)
+        _Application(transaction, lease, prepared, now_ms, row).run()
+
+    return write
+
+
+class _Application:
+    """One write being applied."""
+
+    def __init__(
+        self, transaction: Transaction, lease: Lease, prepared: PreparedWrite, now_ms: int, row: tuple[Any, ...]
+    ) -> None:
+        self.transaction = transaction
+        self.lease = lease
+        self.prepared = prepared
+        self.write: SessionWrite = prepared.write
+        self.now_ms = now_ms
+        self.session = _Session(*row[:18])
+        self.ring = Ring(*row[18:])
+        self.turn_keys: dict[str, int] = {}
+        if self.session.open_turn_id is not None and self.session.open_turn_key is not None:
+            self.turn_keys[self.session.open_turn_id] = self.session.open_turn_key
+        self.first_step = self.session.step_count
+        self.row_changed = False
+
+    def run(self) -> None:
+        write, session = self.write, self.session
+        counters = (session.message_count, session.step_count, self.ring.size)
+        # A turn may end and the next one begin in one write; what is about the one that ends comes first.
+        begins_first = session.open_turn_key is None
+        if write.begin is not None and begins_first:
+            self._begin(write.begin)
+        self._put_steps()
+        self._put_turn_parts()
+        self._put_messages()
+        self._change_turn()
+        if write.begin is not None and not begins_first:
+            self._begin(write.begin)
+        self._empty_inbox()
+        if self.prepared.events:
+            append(self.transaction, session.key, self.lease.fence, self.ring, self.prepared.events)
+        self._put_session()
+        if write.usage is not None or counters != (session.message_count, session.step_count, self.ring.size):
+            self._put_counters()
+        if write.release:
+            self._release()
+        self.transaction.changed((self.lease.session_id,), work=False)
+
+    # ------------------------------------------------------------ turns
+
+    def _turn_key(self, turn_id: str) -> int:
+        try:
+            return self.turn_keys[turn_id]
+        except KeyError:
+            raise TurnNotFound(
+                f"turn {turn_id!r} of session {self.lease.session_id!r} is not open",
+                session_id=self.lease.session_id,
+                turn_id=turn_id,
+            ) from None
+
+    def _begin(self, begin: TurnBegin) -> None:
+        session = self.session
+        if session.open_turn_key is not None:
+            raise UsageError(
+                f"turn {begin.turn_id!r} of session {self.lease.session_id!r} cannot begin: turn "
+                f"{session.open_turn_id!r} is open"
+            )
+        shared = shared_state_text(self.transaction.connection, session.app_name, session.user_id)
+        facts = (session.key, begin.turn_id, begin.number, begin.started_at_ms, session.message_count, self.first_step)
+        cursor = self.transaction.execute(_TURN_BEGIN, (*facts, shared))
+        if cursor.rowcount != 1 or cursor.lastrowid is None:
+            raise TurnNotFound(
+                f"turn {begin.turn_id!r} of session {self.lease.session_id!r} cannot begin: no message of it waits",
+                session_id=self.lease.session_id,
+                turn_id=begin.turn_id,
+            )
+        self.transaction.execute(_INBOX_TAKE_MESSAGE, (session.key, begin.turn_id))
+        self.turn_keys[begin.turn_id] = session.open_turn_key = cursor.lastrowid
+        session.open_turn_id, session.turn_number = begin.turn_id, begin.number
+        session.turn_count, session.first_message = begin.number, session.message_count
+        self.row_changed = True
+
+    def _change_turn(self) -> None:
+        change = self.write.turn
+        if change is None:
+            return
+        key = self._turn_key(change.turn_id)
+        facts = (change.status.value, change.ended_at_ms, error_to_json(change.error), key)
+        self.transaction.execute(_TURN_CHANGE, facts)
+        if change.status.ended and key == self.session.open_turn_key:
+            self.session.open_turn_key = None
+        self.row_changed = True
+
+    def _put_turn_parts(self) -> None:
+        write = self.write
+        if write.calls:
+            self._put_calls()
+        if write.records:
+            self._put_records()
+        if write.model_calls:
+            self._put_model_calls()
+        if write.usage is not None and write.turn_id is not None:
+            usage = (write.usage.input_tokens, write.usage.output_tokens, write.usage.model_calls)
+            self.transaction.execute(_TURN_ADD_USAGE, (*usage, self._turn_key(write.turn_id)))
+        session_key = self.session.key
+        for put in write.interrupts:
+            facts = (session_key, put.interrupt_id, self._turn_key(put.turn_id), put.call_id, put.kind.value)
+            self.transaction.execute(_INTERRUPT_INSERT, (*facts, put.created_at_ms, put.deadline_ms))
+        for end in write.interrupt_ends:
+            self.transaction.execute(_INTERRUPT_END, (end.status.value, self.now_ms, session_key, end.interrupt_id))
+
+    # ------------------------------------------------------------ parts of a turn
+
+    def _put_steps(self) -> None:
+        rows = self.prepared.steps
+        if rows:
+            session = self.session
+            first = session.step_count
+            self.transaction.executemany(_STEP_PUT, [(session.key, first + i, *row) for i, row in enumerate(rows)])
+            session.step_count += len(rows)
+
+    def _put_calls(self) -> None:
+        transaction = self.transaction
+        for put, request in zip(self.write.calls, self.prepared.requests, strict=True):
+            key = self._turn_key(put.turn_id)
+            state = (put.phase.value, put.attempts, put.approval_step_id, put.interrupt_id)
+            if put.request is None:
+                transaction.execute(_CALL_CHANGE, (*state, key, put.call_id))
+                continue
+            tool = (put.request.tool_name, put.request.effect.value)
+            stored = transaction.keep(self.session.key, request)
+            transaction.execute(_CALL_INSERT, (key, put.call_id, put.step_id, *state, *tool, stored))
+
+    def _put_records(self) -> None:
+        keep, session_key = self.transaction.keep, self.session.key
+        for record in self.prepared.records:
+            texts = (keep(session_key, record.outcome), keep(session_key, record.result))
+            key = self._turn_key(record.turn_id)
+            self.transaction.execute(_CALL_RECORD, (*record.head, *texts, key, record.call_id))
+
+    def _put_model_calls(self) -> None:
+        key = self._turn_key(self.write.turn_id or "")
+        for call, response in zip(self.write.model_calls, self.prepared.responses, strict=True):
+            usage = (call.usage.input_tokens, call.usage.output_tokens, call.usage.model_calls)
+            stored = self.transaction.keep(self.session.key, response)
+            row = (key, call.key, call.sequence, call.settled_at_ms, *usage, stored)
+            self.transaction.execute(_MODEL_CALL_INSERT, row)
+
+    def _put_messages(self) -> None:
+        """Appends what is not stored yet: a replay makes the same messages again under the same ordinals (J5)."""
+        if not self.prepared.messages:
+            return
+        session = self.session
+        key = self._turn_key(self.write.turn_id or "")
+        assert session.first_message is not None
+        for message in self.prepared.messages:
+            position = session.first_message + message.ordinal
+            if position < session.message_count:
+                continue
+            if position > session.message_count:
+                raise UsageError(
+                    f"message {message.ordinal} of turn {self.write.turn_id!r} in session {self.lease.session_id!r} "
+                    f"leaves a gap: {session.message_count - session.first_message} are stored"
+                )
+            self._put_message(message, key, position)
+            session.message_count += 1
+
+    def _put_message(self, message: PreparedMessage, turn_key: int, position: int) -> None:
+        session, keep = self.session, self.transaction.keep
+        texts = (keep(session.key, message.text), keep(session.key, message.item))
+        self.transaction.execute(_MESSAGE_INSERT, (session.key, position, turn_key, *message.head, *texts))
+        number = session.turn_number or 0
+        apply_delta(self.transaction, session.key, session.app_name, session.user_id, number, message.delta)
+
+    # ------------------------------------------------------------ the session
+
+    def _empty_inbox(self) -> None:
+        write, session_key = self.write, self.session.key
+        for turn_id in write.dropped:
+            counts = (self.session.message_count, self.session.step_count)
+            self.transaction.execute(_TURN_DROP, (session_key, turn_id, self.now_ms, *counts))
+            self.transaction.execute(_INBOX_TAKE_MESSAGE, (session_key, turn_id))
+        if write.consumed:
+            self.transaction.executemany(_INBOX_TAKE, [(session_key, position) for position in write.consumed])
+
+    def _put_session(self) -> None:
+        session, put = self.session, self.write.session
+        if put is not None:
+            self._take_facts(put)
+        elif not self.row_changed:
+            return
+        self.transaction.execute(
+            _SESSION_PUT,
+            (
+                session.status,
+                session.closed,
+                session.closed,
+                session.blocked,
+                session.await_step_id,
+                session.definition,
+                session.open_turn_key,
+                session.turn_count,
+                self.now_ms,
+                session.key,
+            ),
+        )
+
+    def _take_facts(self, put: SessionPut) -> None:
+        session = self.session
+        session.closed = int(session.closed or put.closed)
+        status = SessionStatus.CLOSED if session.closed else put.status
+        rests = status in (SessionStatus.IDLE, SessionStatus.WAITING)
+        if rests and self.transaction.execute(_INBOX_MOVES, (session.key, status.value)).fetchone():
+            status = SessionStatus.RUNNING
+        session.status = status.value
+        session.await_step_id = put.await_step_id
+        session.blocked = error_to_json(put.blocked)
+        session.definition = put.definition or session.definition
+
+    def _put_counters(self) -> None:
+        session, ring, usage = self.session, self.ring, self.write.usage
+        if usage is not None:
+            session.input_tokens += usage.input_tokens
+            session.output_tokens += usage.output_tokens
+            session.model_calls += usage.model_calls
+        self.transaction.execute(
+            _SESSION_COUNT,
+            (
+                session.message_count,
+                session.step_count,
+                session.input_tokens,
+                session.output_tokens,
+                session.model_calls,
+                ring.size,
+                ring.trimmed_fence,
+                ring.trimmed_number,
+                session.key,
+            ),
+        )
+
+    def _release(self) -> None:
+        facts = (self.session.key, self.now_ms, self.write.wake_at_ms)
+        (due,) = self.transaction.execute(_SESSION_RELEASE, facts).fetchone()
+        self.transaction.changed((), work=due is not None)

@@ -1,0 +1,141 @@
+"""The owner's write as rows and texts, made before it is queued.
+
+So what the caller changes later does not matter, and what cannot be stored is refused before anything is written.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from perdure.session.runner import NewMessage
+from perdure.store.base import CallPut, Lease, RecordPut, SessionWrite, StepPut
+from perdure.store.codec import Packed, call_request_to_json, error_to_json, pack, to_json
+from perdure.store.sqlite.events import EventRow, event_row
+from perdure.store.sqlite.state import StateDelta, split_delta
+
+Columns = tuple[str | int | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedMessage:
+    """``head``: role, author, tool name, call id, images, time."""
+
+    ordinal: int
+    head: Columns
+    text: Packed
+    item: Packed
+    delta: StateDelta
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedRecord:
+    """``head``: status, sequence, time, error."""
+
+    turn_id: str
+    call_id: str
+    head: Columns
+    outcome: Packed | None
+    result: Packed | None
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedWrite:
+    """A ``SessionWrite`` and those of its parts that hold texts.
+
+    Attributes:
+        steps: one row per step, without session and position.
+        requests: the request of each call that is new, in the order of ``write.calls``.
+        responses: of the model calls.
+    """
+
+    write: SessionWrite
+    steps: tuple[Columns, ...]
+    requests: tuple[Packed | None, ...]
+    records: tuple[PreparedRecord, ...]
+    responses: tuple[Packed, ...]
+    messages: tuple[PreparedMessage, ...]
+    events: tuple[EventRow, ...]
+
+
+def prepare_write(lease: Lease, write: SessionWrite) -> PreparedWrite:
+    """Makes all texts of a write.
+
+    Raises:
+        PayloadTooLarge, ValueNotStorable
+    """
+    where = f"session {lease.session_id!r}"
+    return PreparedWrite(
+        write=write,
+        steps=tuple([_step(put) for put in _merged(write.steps)]),
+        requests=tuple([_request(put, where) for put in write.calls]),
+        records=tuple([_record(put, where) for put in write.records]),
+        responses=tuple([pack(call.response, f"{where}, model call {call.key!r}") for call in write.model_calls]),
+        messages=tuple([_message(message, where) for message in write.messages]),
+        events=tuple([event_row(put.number, put.event) for put in write.events]),
+    )
+
+
+def _merged(puts: Sequence[StepPut]) -> Sequence[StepPut]:
+    """One put per step: the last one, unless an earlier one is settled already (J3)."""
+    if len(puts) < 2:
+        return puts
+    merged: dict[str, StepPut] = {}
+    for put in puts:
+        earlier = merged.get(put.step_id)
+        if earlier is None:
+            merged[put.step_id] = put
+        elif not earlier.status.settled:
+            merged[put.step_id] = replace(
+                put,
+                key=put.key or earlier.key,
+                turn_id=put.turn_id or earlier.turn_id,
+                started_at_ms=earlier.started_at_ms if put.started_at_ms is None else put.started_at_ms,
+            )
+    return tuple(merged.values())
+
+
+def _step(put: StepPut) -> Columns:
+    return (
+        put.step_id,
+        put.turn_id,
+        put.name.value,
+        put.status.value,
+        put.attempts,
+        put.key,
+        put.call_id,
+        put.started_at_ms,
+        put.settled_at_ms,
+        error_to_json(put.error),
+    )
+
+
+def _request(put: CallPut, where: str) -> Packed | None:
+    if put.request is None:
+        return None
+    place = f"{where}, call {put.call_id!r} of {put.request.tool_name}"
+    return pack(call_request_to_json(put.request, place), place)
+
+
+def _record(put: RecordPut, where: str) -> PreparedRecord:
+    place = f"{where}, record of call {put.call_id!r}"
+    return PreparedRecord(
+        put.turn_id,
+        put.call_id,
+        (put.status.value, put.sequence, put.settled_at_ms, error_to_json(put.error)),
+        None if put.outcome is None else pack(put.outcome, place),
+        None if put.result is None else pack(to_json(put.result, place), place),
+    )
+
+
+def _message(message: NewMessage, where: str) -> PreparedMessage:
+    place = f"{where}, message {message.ordinal}"
+    images = json.dumps(message.images) if message.images else None
+    return PreparedMessage(
+        message.ordinal,
+        (message.role.value, message.author, message.tool_name, message.tool_call_id, images, message.created_at_ms),
+        pack(message.text, place),
+        pack(message.item, place),
+        split_delta(message.state_delta, f"{place}, state"),
+    )

@@ -1,0 +1,95 @@
+"""A few threads that read beside the writer, each with a connection that cannot write.
+
+Each read sees one state of the database, however many statements it takes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sqlite3
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from queue import SimpleQueue
+from typing import Any, TypeVar
+
+from perdure.store.codec import Unreadable
+from perdure.store.sqlite.errors import translate
+from perdure.store.sqlite.schema import Database
+
+READERS = 2
+
+T = TypeVar("T")
+
+Read = Callable[[sqlite3.Connection], T]
+
+
+@dataclass(slots=True, eq=False)
+class Readers:
+    """The reading threads; each starts when it is first needed."""
+
+    database: Database
+    loop: asyncio.AbstractEventLoop
+    _queue: SimpleQueue[tuple[Read[Any], asyncio.Future[Any]] | None] = field(
+        default_factory=SimpleQueue["tuple[Read[Any], asyncio.Future[Any]] | None"]
+    )
+    _threads: list[threading.Thread] = field(default_factory=list[threading.Thread])
+    _waiting: int = 0
+
+    def read(self, read: Read[T]) -> asyncio.Future[T]:
+        """Runs ``read`` in one of the threads."""
+        future: asyncio.Future[T] = self.loop.create_future()
+        self._waiting += 1
+        if self._waiting > len(self._threads) and len(self._threads) < READERS:
+            thread = threading.Thread(target=self._run, name=f"perdure-reader-{len(self._threads)}", daemon=True)
+            self._threads.append(thread)
+            thread.start()
+        self._queue.put((read, future))
+        return future
+
+    def stop(self) -> None:
+        """Finishes what is queued and ends the threads.  Blocks."""
+        for _ in self._threads:
+            self._queue.put(None)
+        for thread in self._threads:
+            thread.join()
+        self._threads.clear()
+
+    def _run(self) -> None:
+        connection: sqlite3.Connection | None = None
+        while (job := self._queue.get()) is not None:
+            read, future = job
+            result: Any = None
+            error: BaseException | None = None
+            try:
+                if connection is None:
+                    connection = self.database.reader()
+                result = _in_one_state(connection, read)
+            except (sqlite3.Error, Unreadable) as raised:
+                error = translate(raised, self.database.address, waited=self.database.busy_timeout)
+                error.__cause__ = raised
+            except BaseException as raised:  # noqa: BLE001  # handed to whoever awaits the read
+                error = raised
+            with contextlib.suppress(RuntimeError):  # the loop was closed: nobody waits any more
+                self.loop.call_soon_threadsafe(self._deliver, future, result, error)
+        if connection is not None:
+            connection.close()
+
+    def _deliver(self, future: asyncio.Future[Any], result: object, error: BaseException | None) -> None:
+        self._waiting -= 1
+        if future.done():
+            return
+        if error is not None:
+            future.set_exception(error)
+        else:
+            future.set_result(result)
+
+
+def _in_one_state(connection: sqlite3.Connection, read: Read[T]) -> T:
+    connection.execute("BEGIN")
+    try:
+        return read(connection)
+    finally:
+        if connection.in_transaction:
+            connection.execute("COMMIT")

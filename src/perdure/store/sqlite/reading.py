@@ -1,0 +1,224 @@
+"""What everybody may read: snapshots, lists, the log, the journal of a turn, state.
+
+Each function takes a reader's connection and sees one state of the database.
+"""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from collections.abc import Sequence
+
+from perdure.clock import to_datetime
+from perdure.errors import TurnNotFound, UsageError
+from perdure.session.events import cursor_for, parse_cursor
+from perdure.session.model import (
+    AgentSnapshot,
+    ErrorInfo,
+    Interrupt,
+    JsonObject,
+    Message,
+    Page,
+    SessionStatus,
+    SessionSummary,
+    StepRecord,
+    TurnStatus,
+    Usage,
+)
+from perdure.session.runner import RecordedCall, RecordedTurn
+from perdure.store.base import EventBatch, SessionFilter
+from perdure.store.codec import error_from_json, from_json
+from perdure.store.sqlite import rows
+from perdure.store.sqlite.client import interrupt_not_found, session_not_found
+from perdure.store.sqlite.queries import sql
+from perdure.store.sqlite.state import CURRENT, own_state, shared_state
+
+_CALLS_OF_TURN = sql("calls_of_turn")
+_EVENTS = sql("events")
+_HISTORY = sql("history")
+_INTERRUPT = sql("interrupt")
+_INTERRUPTS_PENDING = sql("interrupts_pending")
+_LIST_BY_CHANGE = sql("list_by_change")
+_LIST_BY_FLOW = sql("list_by_flow")
+_LIST_BY_STATUS = sql("list_by_status")
+_LIST_BY_USER = sql("list_by_user")
+_MESSAGES = sql("messages")
+_MODEL_CALLS_OF_TURN = sql("model_calls_of_turn")
+_OLDEST_EVENT = sql("oldest_event")
+_RING = sql("ring")
+_SESSION_KEY = sql("session_key")
+_SESSION_SCOPE = sql("session_scope")
+_SNAPSHOT = sql("snapshot")
+_STEPS = sql("steps")
+_TURN_FOR_REPLAY = sql("turn_for_replay")
+_TURN_SHARED_STATE = sql("turn_shared_state")
+
+_NEWEST = f"{2**62}.{2**62}"
+_LIST_CURSOR = re.compile(r"(\d{1,19})\.(\d{1,19})")
+
+
+def _key(connection: sqlite3.Connection, session_id: str) -> int:
+    row = connection.execute(_SESSION_KEY, (session_id,)).fetchone()
+    if row is None:
+        raise session_not_found(session_id)
+    key: int = row[0]
+    return key
+
+
+# ---------------------------------------------------------------- sessions
+
+
+def snapshot(connection: sqlite3.Connection, session_id: str, now_ms: int) -> AgentSnapshot:
+    """A session at this moment."""
+    row = connection.execute(_SNAPSHOT, (session_id, now_ms)).fetchone()
+    if row is None:
+        raise session_not_found(session_id)
+    return rows.read_row(_snapshot, row, f"session {session_id!r}", connection, session_id)
+
+
+def _snapshot(row: rows.Row, where: str, connection: sqlite3.Connection, session_id: str) -> AgentSnapshot:
+    key, flow_type, app_name, user_id, status, blocked, _, *rest = row
+    tokens_in, tokens_out, model_calls, created, updated, queued, served, *turn_row = rest
+    turn = None if turn_row[0] is None else rows.turn_info(turn_row, f"{where}, turn {turn_row[0]!r}")
+    error: ErrorInfo | None = error_from_json(blocked, where)
+    if error is None and turn is not None and turn.status is TurnStatus.FAILED:
+        error = turn.error
+    return AgentSnapshot(
+        session_id=session_id,
+        flow_type=flow_type,
+        user_id=user_id,
+        status=SessionStatus(status),
+        turn=turn,
+        pending_interrupts=tuple(
+            rows.interrupt(pending, f"{where}, interrupt {pending[0]!r}", connection)
+            for pending in connection.execute(_INTERRUPTS_PENDING, (key,)).fetchall()
+        ),
+        queued_messages=queued,
+        usage=Usage(input_tokens=tokens_in, output_tokens=tokens_out, model_calls=model_calls),
+        state=own_state(connection, key, session_id, CURRENT) | shared_state(connection, app_name, user_id),
+        error=error,
+        served=bool(served),
+        created_at=to_datetime(created),
+        updated_at=to_datetime(updated),
+    )
+
+
+def list_sessions(
+    connection: sqlite3.Connection, chosen: SessionFilter, after: str | None, limit: int
+) -> Page[SessionSummary]:
+    """Sessions, the most recently changed first.  The cursor is the last one's time of change and key."""
+    parsed = _LIST_CURSOR.fullmatch(after or _NEWEST)
+    if parsed is None:
+        raise UsageError(f"{after!r} is no cursor of a session list; pass a Page's next_cursor, or None", cursor=after)
+    status = None if chosen.status is None else chosen.status.value
+    facts = (chosen.user_id, status, chosen.flow_type, int(parsed[1]), int(parsed[2]), limit + 1)
+    found = connection.execute(_list_query(chosen), facts).fetchall()
+    items = tuple(rows.read_row(rows.summary, row, f"session {row[0]!r}") for row in found[:limit])
+    cursor = f"{found[limit - 1][8]}.{found[limit - 1][9]}" if len(found) > limit else None
+    return Page(items=items, next_cursor=cursor)
+
+
+def _list_query(chosen: SessionFilter) -> str:
+    """The query whose index leaves least to look through."""
+    if chosen.user_id is not None:
+        return _LIST_BY_USER
+    if chosen.status is not None:
+        return _LIST_BY_STATUS
+    if chosen.flow_type is not None:
+        return _LIST_BY_FLOW
+    return _LIST_BY_CHANGE
+
+
+def interrupt(connection: sqlite3.Connection, session_id: str, interrupt_id: str) -> Interrupt:
+    """One interrupt, pending or not."""
+    row = connection.execute(_INTERRUPT, (_key(connection, session_id), interrupt_id)).fetchone()
+    if row is None:
+        raise interrupt_not_found(session_id, interrupt_id)
+    return rows.read_row(rows.interrupt, row, f"session {session_id!r}, interrupt {interrupt_id!r}", connection)
+
+
+# ---------------------------------------------------------------- lists of one session
+
+
+def messages(connection: sqlite3.Connection, session_id: str, after: int | None, limit: int) -> Page[Message]:
+    """Part of the log."""
+    facts = (_key(connection, session_id), -1 if after is None else after, limit + 1)
+    found = connection.execute(_MESSAGES, facts).fetchall()
+    where = f"session {session_id!r}, message"
+    items = tuple(rows.read_row(rows.message, row, f"{where} {row[0]}", connection) for row in found[:limit])
+    return Page(items=items, next_cursor=str(items[-1].index) if len(found) > limit else None)
+
+
+def steps(connection: sqlite3.Connection, session_id: str, after: int | None, limit: int) -> Page[StepRecord]:
+    """Part of the step list."""
+    facts = (_key(connection, session_id), -1 if after is None else after, limit + 1)
+    found = connection.execute(_STEPS, facts).fetchall()
+    where = f"session {session_id!r}, step"
+    items = tuple(rows.read_row(rows.step, row, f"{where} {row[1]!r}", connection) for row in found[:limit])
+    return Page(items=items, next_cursor=str(found[limit - 1][0]) if len(found) > limit else None)
+
+
+def events(connection: sqlite3.Connection, session_id: str, after: str | None, limit: int) -> EventBatch:
+    """Live events behind a cursor."""
+    behind = (-1, -1) if after is None else parse_cursor(after)
+    row = connection.execute(_RING, (session_id,)).fetchone()
+    if row is None:
+        raise session_not_found(session_id)
+    key, *trimmed = row
+    found = connection.execute(_EVENTS, (key, *behind, limit)).fetchall()
+    oldest = connection.execute(_OLDEST_EVENT, (key,)).fetchone()
+    where = f"session {session_id!r}, event"
+    return EventBatch(
+        events=tuple(rows.read_row(rows.event, found_row, f"{where} {found_row[:2]}") for found_row in found),
+        oldest=None if oldest is None else cursor_for(*oldest),
+        trimmed=after is not None and behind < tuple(trimmed),
+    )
+
+
+# ---------------------------------------------------------------- what a replay needs
+
+
+def recorded_turn(connection: sqlite3.Connection, session_id: str, turn_id: str) -> RecordedTurn:
+    """What the journal holds of a turn."""
+    row = connection.execute(_TURN_FOR_REPLAY, (session_id, turn_id)).fetchone()
+    if row is None:
+        _key(connection, session_id)
+        raise TurnNotFound(f"session {session_id!r} has no turn {turn_id!r}", session_id=session_id, turn_id=turn_id)
+    key, turn_key, stored = row
+    where = f"session {session_id!r}, turn {turn_id!r}"
+    calls = connection.execute(_CALLS_OF_TURN, (turn_key, key)).fetchall()
+    models = connection.execute(_MODEL_CALLS_OF_TURN, (turn_key,)).fetchall()
+    return RecordedTurn(
+        model_calls=tuple(
+            rows.read_row(rows.model_call, model, f"{where}, model call {model[0]!r}", connection) for model in models
+        ),
+        calls=tuple(
+            RecordedCall(*rows.read_row(rows.recorded_call, call, f"{where}, call {call[-1]!r}", connection))
+            for call in calls
+        ),
+        stored_messages=stored,
+    )
+
+
+def history(connection: sqlite3.Connection, session_id: str, first: int, end: int) -> Sequence[JsonObject]:
+    """The framework items of a range of messages."""
+    found = connection.execute(_HISTORY, (_key(connection, session_id), first, end)).fetchall()
+    where = f"session {session_id!r}, message"
+    return [rows.read_row(rows.history_item, row, f"{where} {row[0]}", connection) for row in found]
+
+
+def turn_state(connection: sqlite3.Connection, session_id: str, turn_number: int) -> JsonObject:
+    """The state at the beginning of a turn.  For a turn that has not begun: as it is now."""
+    row = connection.execute(_SESSION_SCOPE, (session_id,)).fetchone()
+    if row is None:
+        raise session_not_found(session_id)
+    key, app_name, user_id = row
+    own = own_state(connection, key, session_id, turn_number)
+    begun = connection.execute(_TURN_SHARED_STATE, (key, turn_number)).fetchone()
+    if begun is None:
+        return own | shared_state(connection, app_name, user_id)
+    if begun[0] is None:
+        return own
+    where = f"session {session_id!r}, shared state of turn {turn_number}"
+    frozen: JsonObject = from_json(rows.load(connection, begun[0], where), where)
+    return own | frozen

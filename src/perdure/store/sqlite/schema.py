@@ -1,0 +1,173 @@
+"""Opens connections, recognises our databases and brings their schema up to date.
+
+A database is ours by its ``application_id`` and its ``meta`` table; ``user_version`` is the schema version.
+"""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import Literal, TypeVar
+
+from perdure.store.sqlite.errors import address_of, no_directory, not_ours, too_new, translate, unavailable
+from perdure.store.sqlite.queries import PACKAGE, read_text
+
+Durability = Literal["power", "process"]
+"""What a finished write survives: a loss of power, or the end of the process only."""
+
+APPLICATION_ID = 0x70657264
+"""``perd`` in ASCII."""
+
+SCHEMA_VERSION = 1
+
+RETRY_PAUSE = 0.002
+"""Seconds between two tries where SQLite does not wait by itself."""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """A schema version: how a new database gets it, and the step to each version after the first."""
+
+    version: int
+    create: str
+    migrations: Mapping[int, str]
+
+
+def released_schema() -> Schema:
+    """The schema of this release."""
+    migrations: dict[int, str] = {}
+    for file in files(PACKAGE).joinpath("migrations").iterdir():
+        if found := re.fullmatch(r"(\d{4})_\w+\.sql", file.name):
+            migrations[int(found[1])] = file.read_text(encoding="utf-8")
+    return Schema(SCHEMA_VERSION, read_text("schema.sql"), migrations)
+
+
+@dataclass(frozen=True, slots=True)
+class Database:
+    """One database file and how it is used."""
+
+    path: Path
+    durability: Durability = "power"
+    busy_timeout: float = 10.0
+    """Seconds that a write waits for another program's lock."""
+
+    @property
+    def address(self) -> str:
+        return address_of(self.path)
+
+    def connect(self) -> sqlite3.Connection:
+        """A connection in autocommit mode that may move to another thread."""
+        connection = sqlite3.connect(
+            self.path, timeout=self.busy_timeout, isolation_level=None, check_same_thread=False, cached_statements=256
+        )
+        synchronous = "FULL" if self.durability == "power" else "NORMAL"
+        connection.execute(f"PRAGMA synchronous = {synchronous}")
+        connection.execute("PRAGMA temp_store = MEMORY")
+        return connection
+
+    def reader(self) -> sqlite3.Connection:
+        """A connection that cannot write."""
+        connection = self.connect()
+        connection.execute("PRAGMA query_only = ON")
+        return connection
+
+
+def prepare(database: Database, schema: Schema, now_ms: int) -> None:
+    """Creates the database, or brings it up to date.  Any number of processes may do this at once.
+
+    Raises:
+        StoreNotOurs, StoreTooNew, StoreBusy, StoreReadOnly, StoreFull, StoreUnavailable
+    """
+    if not database.path.parent.is_dir():
+        raise no_directory(database.address, database.path.parent)
+    deadline = time.monotonic() + database.busy_timeout
+    try:
+        connection = database.connect()
+        try:
+            _recognise(connection, database, schema)
+            _patiently(lambda: _use_wal(connection, database), deadline)
+            _patiently(lambda: _migrate(connection, database, schema, now_ms), deadline)
+        finally:
+            connection.close()
+    except sqlite3.Error as error:
+        raise translate(error, database.address, waited=database.busy_timeout) from error
+
+
+def _recognise(connection: sqlite3.Connection, database: Database, schema: Schema) -> None:
+    """Refuses a database that is not ours, or too new.  An empty one becomes ours."""
+    application_id = _pragma(connection, "application_id")
+    tables = {row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    if application_id == 0 and not tables:
+        return
+    if application_id != APPLICATION_ID or "meta" not in tables:
+        raise not_ours(database.address, "it is a database of another program")
+    found = _pragma(connection, "user_version")
+    if found > schema.version:
+        raise too_new(database.address, found, schema.version)
+
+
+def _use_wal(connection: sqlite3.Connection, database: Database) -> None:
+    """Outside of any transaction, and only after the file turned out to be ours to change."""
+    (mode,) = connection.execute("PRAGMA journal_mode").fetchone()
+    if mode != "wal":
+        (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
+    if mode != "wal":
+        raise unavailable(database.address, "its file system cannot share memory (a network drive?), which WAL needs")
+
+
+def _migrate(connection: sqlite3.Connection, database: Database, schema: Schema, now_ms: int) -> None:
+    """One exclusive transaction: of several processes the first does the work, the others find it done."""
+    connection.execute("BEGIN EXCLUSIVE")
+    try:
+        _recognise(connection, database, schema)
+        found = _pragma(connection, "user_version")
+        if found == 0:
+            _run(connection, schema.create)
+            connection.execute("INSERT INTO meta VALUES ('created_at_ms', ?)", (str(now_ms),))
+            connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        for version in range(found + 1 if found else schema.version + 1, schema.version + 1):
+            _run(connection, schema.migrations[version])
+        if found != schema.version:
+            connection.execute(f"PRAGMA user_version = {schema.version}")
+        connection.execute("COMMIT")
+    finally:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+
+
+def statements(script: str) -> Iterator[str]:
+    """The statements of a script.  (``executescript`` would commit the transaction under way.)"""
+    pending = ""
+    for line in script.splitlines(keepends=True):
+        pending += line
+        if sqlite3.complete_statement(pending):
+            yield pending
+            pending = ""
+
+
+def _run(connection: sqlite3.Connection, script: str) -> None:
+    for statement in statements(script):
+        connection.execute(statement)
+
+
+def _pragma(connection: sqlite3.Connection, name: str) -> int:
+    value: int = connection.execute(f"PRAGMA {name}").fetchone()[0]
+    return value
+
+
+def _patiently(action: Callable[[], T], deadline: float) -> T:
+    """Repeats what SQLite refuses at once while another process opens or recovers the same file."""
+    while True:
+        try:
+            return action()
+        except sqlite3.OperationalError as error:
+            if (error.sqlite_errorcode & 0xFF) != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                raise
+            time.sleep(RETRY_PAUSE)

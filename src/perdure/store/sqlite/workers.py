@@ -1,0 +1,200 @@
+"""Workers and what they own: registration, leases, reaping, claims.
+
+Each function returns a write for the writer's thread; what only looks takes a reader's connection.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Sequence
+
+from perdure.errors import LeaseLost
+from perdure.faults import DurableWrite
+from perdure.session.model import TurnStatus, Usage
+from perdure.store.base import ClaimedSession, InboxItem, Lease, StoredTurn, Worker
+from perdure.store.codec import error_from_json, message_from_json
+from perdure.store.sqlite import rows
+from perdure.store.sqlite.queries import sql
+from perdure.store.sqlite.writer import Transaction, Write
+
+_CALLS_OF_TURN = sql("calls_of_turn")
+_DUE_SESSIONS = sql("due_sessions")
+_INBOX_ITEMS = sql("inbox_items")
+_MAX_SEQUENCE = sql("max_sequence")
+_NEXT_DEADLINE = sql("next_deadline")
+_NEXT_WAKE = sql("next_wake")
+_OPEN_MODEL_STEP = sql("open_model_step")
+_OPEN_TURN = sql("open_turn")
+_SESSIONS_FREE = sql("sessions_free")
+_SESSIONS_TO_CHECK = sql("sessions_to_check")
+_SESSION_CLAIM = sql("session_claim")
+_WAKING_SESSIONS = sql("waking_sessions")
+_WORKERS_ALL = sql("workers_all")
+_WORKER_DEFINITIONS = sql("worker_definitions")
+_WORKER_DELETE = sql("worker_delete")
+_WORKER_EXISTS = sql("worker_exists")
+_WORKER_FLOWS_DELETE = sql("worker_flows_delete")
+_WORKER_FLOW_INSERT = sql("worker_flow_insert")
+_WORKER_INSERT = sql("worker_insert")
+_WORKER_RENEW = sql("worker_renew")
+
+
+def worker_lost(worker_id: str) -> LeaseLost:
+    return LeaseLost(
+        f"worker {worker_id} is not registered (any more): it was given up for dead and owns nothing; register it anew",
+        worker_id=worker_id,
+        session_id=None,
+    )
+
+
+# ---------------------------------------------------------------- workers
+
+
+def register_worker(worker: Worker, now_ms: int) -> Write[None]:
+    """Makes the worker known, and due what was recorded under other code than it has."""
+
+    definitions = dict(worker.definitions)
+
+    def write(transaction: Transaction) -> None:
+        row = (worker.worker_id, os.getpid(), worker.lease_ms, now_ms + worker.lease_ms)
+        transaction.execute(_WORKER_INSERT, row)
+        transaction.execute(_WORKER_FLOWS_DELETE, (worker.worker_id,))
+        for flow_type, definition in definitions.items():
+            transaction.execute(_WORKER_FLOW_INSERT, (flow_type, worker.worker_id, definition))
+            to_check = transaction.execute(_SESSIONS_TO_CHECK, (now_ms, flow_type, definition)).fetchall()
+            transaction.changed((session_id for (session_id,) in to_check), work=bool(to_check))
+
+    return write
+
+
+def renew_worker(worker_id: str, now_ms: int) -> Write[None]:
+    """Moves the end of the worker's lease."""
+
+    def write(transaction: Transaction) -> None:
+        if transaction.execute(_WORKER_RENEW, (now_ms, worker_id)).rowcount == 0:
+            raise worker_lost(worker_id)
+
+    return write
+
+
+def remove_workers(worker_ids: Sequence[str], now_ms: int) -> Write[int]:
+    """Takes workers out and frees what they own; their leases are void from then on.  Returns how many there were."""
+
+    def write(transaction: Transaction) -> int:
+        removed = 0
+        for worker_id in worker_ids:
+            removed += transaction.execute(_WORKER_DELETE, (worker_id,)).rowcount
+            transaction.execute(_WORKER_FLOWS_DELETE, (worker_id,))
+            freed = transaction.execute(_SESSIONS_FREE, (worker_id, now_ms)).fetchall()
+            transaction.changed((session_id for (session_id,) in freed), work=bool(freed))
+        return removed
+
+    return write
+
+
+def all_workers(connection: sqlite3.Connection) -> list[tuple[str, int]]:
+    """Each worker's id and the end of its lease."""
+    return connection.execute(_WORKERS_ALL).fetchall()
+
+
+# ---------------------------------------------------------------- claims
+
+
+def due_sessions(
+    connection: sqlite3.Connection, flow_types: Sequence[str], limit: int, now_ms: int
+) -> list[tuple[int, int]]:
+    """Sessions that can be claimed, oldest first, as (due since, session key)."""
+    found: dict[int, int] = {}
+    for flow_type in flow_types:
+        for since, key in connection.execute(_WAKING_SESSIONS, (flow_type, now_ms, limit)):
+            found[key] = since
+        for since, key in connection.execute(_DUE_SESSIONS, (flow_type, limit)):
+            found[key] = min(since, found.get(key, since))
+    return sorted((since, key) for key, since in found.items())[:limit]
+
+
+def next_wake(connection: sqlite3.Connection, flow_types: Sequence[str]) -> int | None:
+    """The earliest wake-up of an unowned session of these types."""
+    wakes = [connection.execute(_NEXT_WAKE, (flow_type,)).fetchone()[0] for flow_type in flow_types]
+    return min((wake for wake in wakes if wake is not None), default=None)
+
+
+def claim(worker_id: str, flow_types: Sequence[str], limit: int, now_ms: int) -> Write[Sequence[ClaimedSession]]:
+    """SESSION_CLAIMED, unless there is nothing to claim."""
+    types = tuple(flow_types)
+
+    def write(transaction: Transaction) -> Sequence[ClaimedSession]:
+        if transaction.execute(_WORKER_EXISTS, (worker_id,)).fetchone() is None:
+            raise worker_lost(worker_id)
+        due = due_sessions(transaction.connection, types, limit, now_ms)
+        if not due:
+            return ()
+        transaction.starts(DurableWrite.SESSION_CLAIMED)
+        definitions = dict(transaction.execute(_WORKER_DEFINITIONS, (worker_id,)).fetchall())
+        claimed = [_claim(transaction, worker_id, key, definitions) for _, key in due]
+        transaction.changed((session.lease.session_id for session in claimed), work=False)
+        return tuple(claimed)
+
+    return write
+
+
+def _claim(transaction: Transaction, worker_id: str, key: int, definitions: dict[str, str]) -> ClaimedSession:
+    row = transaction.execute(_SESSION_CLAIM, (worker_id, key)).fetchone()
+    session_id, fence, incarnation, flow_type, user_id, turns, closed, blocked, await_step_id, *counts = row
+    message_count, step_count, definition, turn_key = counts
+    connection = transaction.connection
+    where = f"session {session_id!r}"
+    turn: StoredTurn | None = None
+    calls: list[rows.Row] = []
+    model_step: tuple[str, int] | None = None
+    max_sequence = 0
+    if turn_key is not None:
+        turn_row = connection.execute(_OPEN_TURN, (turn_key,)).fetchone()
+        turn = rows.read_row(_stored_turn, turn_row, f"{where}, open turn", connection, message_count, step_count)
+        calls = connection.execute(_CALLS_OF_TURN, (turn_key, key)).fetchall()
+        model_step = connection.execute(_OPEN_MODEL_STEP, (key, turn_row[6] - 1, turn.turn_id)).fetchone()
+        (max_sequence,) = connection.execute(_MAX_SEQUENCE, (turn_key,)).fetchone()
+    return ClaimedSession(
+        lease=Lease(session_id, worker_id, fence),
+        incarnation=incarnation,
+        flow_type=flow_type,
+        user_id=user_id,
+        turns=turns,
+        closed=bool(closed),
+        blocked=error_from_json(blocked, where),
+        await_step_id=await_step_id,
+        message_count=message_count,
+        check=blocked is not None or (turn is not None and definition != definitions.get(flow_type)),
+        turn=turn,
+        calls=tuple(rows.read_row(rows.stored_call, call, f"{where}, call {call[-1]!r}", connection) for call in calls),
+        model_step=model_step,
+        max_sequence=max_sequence,
+        inbox=read_inbox(connection, key, session_id),
+        next_deadline_ms=connection.execute(_NEXT_DEADLINE, (key,)).fetchone()[0],
+    )
+
+
+def _stored_turn(
+    row: rows.Row, where: str, connection: sqlite3.Connection, message_count: int, step_count: int
+) -> StoredTurn:
+    turn_id, number, status, message, started, first_message, first_step, tokens_in, tokens_out, model_calls = row
+    return StoredTurn(
+        turn_id=turn_id,
+        number=number,
+        status=TurnStatus(status),
+        message=message_from_json(rows.load(connection, message, where), where),
+        started_at_ms=started,
+        first_index=first_message,
+        stored_messages=message_count - first_message,
+        step_count=step_count - first_step,
+        usage=Usage(input_tokens=tokens_in, output_tokens=tokens_out, model_calls=model_calls),
+    )
+
+
+def read_inbox(connection: sqlite3.Connection, session_key: int, session_id: str) -> tuple[InboxItem, ...]:
+    """The inbox of a session, in order."""
+    return tuple(
+        rows.read_row(rows.inbox_item, row, f"session {session_id!r}, inbox item {row[0]}", connection)
+        for row in connection.execute(_INBOX_ITEMS, (session_key,)).fetchall()
+    )
