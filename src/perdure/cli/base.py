@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import shlex
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any, TypeVar
 
 import click
@@ -30,7 +30,7 @@ Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 class Command(click.Command):
     """A command whose ``PerdureError`` ends the program with a line on stderr and the exit code of the error table."""
 
-    def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 - click's own signature
+    def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
         except PerdureError as error:
@@ -96,15 +96,15 @@ def suggest(*words: str) -> str:
 
 
 @asynccontextmanager
-async def open_existing(address: str) -> AsyncIterator[Engine]:
+async def open_existing(address: str) -> AsyncGenerator[Engine, None]:
     """An open engine for sessions that exist already; it knows no flow, and never makes a store.
 
     Raises:
         StoreUnavailable: there is no store at the address.
         UsageError, StoreError
     """
-    path = Path(sqlite_path(address))
-    if not path.exists():
+    path = sqlite_path(address)
+    if not os.path.exists(path):  # noqa: ASYNC240 - nothing else runs yet
         raise StoreUnavailable(
             f"there is no {path}, so no session either. Name the store with --engine or {ENGINE_VARIABLE}, or start a "
             "session with 'perdure chat'",
@@ -115,7 +115,7 @@ async def open_existing(address: str) -> AsyncIterator[Engine]:
 
 
 @asynccontextmanager
-async def open_client(address: str) -> AsyncIterator[AgentSessionClient]:
+async def open_client(address: str) -> AsyncGenerator[AgentSessionClient, None]:
     """A client on ``open_existing``."""
     async with open_existing(address) as engine:
         yield AgentSessionClient(engine)

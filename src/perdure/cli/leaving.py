@@ -9,6 +9,7 @@ import os
 import sys
 import termios
 import threading
+from contextlib import suppress
 from datetime import timedelta
 from typing import NoReturn
 
@@ -28,10 +29,8 @@ class TerminalKeeper:
 def leave_now(code: int) -> NoReturn:
     """Ends the process without waiting for any thread."""
     for stream in (sys.stdout, sys.stderr):
-        try:
+        with suppress(OSError):  # whoever read it may be gone
             stream.flush()
-        except OSError:
-            pass  # whoever read it is gone
     os._exit(code)
 
 

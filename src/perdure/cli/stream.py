@@ -61,6 +61,12 @@ class Follower:
                 task.cancel()
             await asyncio.gather(showing, resting, return_exceptions=True)
 
+    async def until_now(self) -> None:
+        """Shows what is stored by now.  Raises: SessionNotFound"""
+        self._end = await end_of_stream(self._store, self._session_id, self._cursor)
+        if not self._reached_end():
+            await self._show()
+
     def _reached_end(self) -> bool:
         return (self._cursor or "") >= (self._end or "")
 

@@ -31,7 +31,7 @@ class Transcript:
     """Prints what a ``Follower`` shows it.
 
     Attributes:
-        own_turns: turns whose user message is on the screen already, because it was typed there.
+        own_turns: turns whose user message is on the screen already, because it came from there.
     """
 
     def __init__(self, console: Console) -> None:
@@ -76,7 +76,9 @@ class Transcript:
             self._console.print()
 
     def _show_delta(self, event: AgentEvent) -> None:
-        text, delta = event.text or "", (event.type, event.step_execution_id, event.attempt)
+        if not event.text:
+            return
+        text, delta = event.text, (event.type, event.step_execution_id, event.attempt)
         last, reasoning = self._delta, event.type is AgentEventType.REASONING_DELTA
         if last is not None and last != delta:
             self.end_line()

@@ -41,7 +41,7 @@ def print_snapshot(console: Console, snapshot: AgentSnapshot) -> None:
     table.columns[0].style = "dim"
     for name, value in _facts(snapshot):
         table.add_row(name, Text(value))
-    console.print(Padding(table, (0, 0, 0, 2)))
+    console.print(Padding(table, (0, 0, 0, 2), expand=False))
     for interrupt in snapshot.pending_interrupts:
         console.print()
         print_interrupt(console, interrupt)

@@ -67,7 +67,7 @@ class Talk:
                 if rested is None:
                     return False
                 snapshot = rested
-            line = await self._lines.read("› ")
+            line = await self._lines.read("> ")
             if line is None:
                 return snapshot is not None and _failed(snapshot)
             if line.strip():
@@ -124,7 +124,7 @@ class Talk:
             turn_id = await self._client.start_session(self._session_id, line)
         else:
             turn_id = await self._client.send_user_message(self._session_id, line)
-        if turn_id is not None and self._lines.interactive:
+        if turn_id is not None:
             self._transcript.own_turns.add(turn_id)
 
     async def _to_idle(self, follower: Follower, snapshot: AgentSnapshot) -> AgentSnapshot | None:
@@ -159,7 +159,7 @@ class Talk:
         print_interrupt(self._console, interrupt)
         line = ""
         while not line.strip():
-            read = await self._lines.read("  run it? y, n, or why not › ")
+            read = await self._lines.read("  run it? y, n, or why not > ")
             if read is None:
                 return False
             line = read

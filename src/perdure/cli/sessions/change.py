@@ -187,16 +187,16 @@ async def _only_interrupt(client: AgentSessionClient, session_id: str) -> str:
         UsageError: there are several.
     """
     pending = (await client.get_agent_snapshot(session_id)).pending_interrupts
+    if len(pending) == 1:
+        return pending[0].interrupt_id
     if not pending:
         raise InterruptNotFound(f"session {session_id!r} asks for nothing", session_id=session_id)
-    if len(pending) > 1:
-        known = "\n".join(f"  {one.interrupt_id}  {one.tool_name}" for one in pending)
-        raise UsageError(
-            f"session {session_id!r} asks for {len(pending)} things; name the one you mean:\n{known}",
-            session_id=session_id,
-            pending=[one.interrupt_id for one in pending],
-        )
-    return pending[0].interrupt_id
+    known = ", ".join(f"{one.interrupt_id} ({one.tool_name})" for one in pending)
+    raise UsageError(
+        f"session {session_id!r} asks for {len(pending)} things; name the one you mean: {known}",
+        session_id=session_id,
+        pending=[one.interrupt_id for one in pending],
+    )
 
 
 def _json_value(text: str | None) -> JsonValue:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -71,7 +71,7 @@ class Change:
 
 
 @asynccontextmanager
-async def changing(session_id: str, how: How) -> AsyncIterator[Change]:
+async def changing(session_id: str, how: How) -> AsyncGenerator[Change, None]:
     """Opens the store for a change; when the block is over, waits if told to and prints what came of it.
 
     Raises:

@@ -12,9 +12,9 @@ from rich.text import Text
 
 from perdure.cli.base import engine_option, json_option, open_client, open_existing, run, suggest
 from perdure.cli.output import print_json, print_json_line, terminal, to_json
+from perdure.cli.sessions import tables
 from perdure.cli.stream import end_of_stream
 from perdure.cli.views import print_snapshot
-from perdure.cli.sessions import tables
 from perdure.client import DEFAULT_PAGE, MAX_PAGE, AgentSessionClient
 from perdure.session.model import Page, SessionStatus
 
