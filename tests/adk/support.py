@@ -78,7 +78,9 @@ class ScriptedModel(BaseLlm):
     async def generate_content_async(
         self, llm_request: LlmRequest, stream: bool = False
     ) -> AsyncGenerator[LlmResponse, None]:
-        self._requests.append(llm_request.model_copy(update={"contents": [c.model_copy(deep=True) for c in llm_request.contents]}))
+        self._requests.append(
+            llm_request.model_copy(update={"contents": [c.model_copy(deep=True) for c in llm_request.contents]})
+        )
         place = sum(1 for content in llm_request.contents if content.role == "model")
         reply = self.replies[place]
         if isinstance(reply, Flaky):

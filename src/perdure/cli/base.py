@@ -40,11 +40,9 @@ class Command(click.Command):
             ctx.exit(INTERRUPTED)
 
 
-class Group(click.Group):
-    """A group whose commands and groups are of this module's kinds."""
-
-    command_class = Command
-    group_class = type
+def command(name: str | None = None) -> Callable[[Callable[..., Any]], Command]:
+    """Makes a ``Command`` of a function; the function's own name, if no other is given."""
+    return click.command(name, cls=Command)
 
 
 def exit_code(error: PerdureError) -> int:

@@ -24,7 +24,7 @@ PIPE_WIDTH = 200
 
 def terminal(*, plain: bool = False) -> Console:
     """A console on stdout.  ``plain``: no colours, whatever stdout is."""
-    console = Console(highlight=False, markup=False, emoji=False, no_color=plain or None)
+    console = Console(highlight=False, markup=False, emoji=False, color_system=None if plain else "auto")
     if not console.is_terminal:
         console.width = PIPE_WIDTH
     return console

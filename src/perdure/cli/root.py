@@ -7,14 +7,13 @@ import sys
 
 import click
 
-from perdure.cli.base import Group
 from perdure.cli.chat.command import chat
 from perdure.cli.demo.command import demo
 from perdure.cli.serve import serve
 from perdure.cli.sessions import sessions
 
 
-@click.group(cls=Group, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(package_name="perdure", message="perdure %(version)s")
 def perdure() -> None:
     """Runs Google ADK agents as durable sessions.

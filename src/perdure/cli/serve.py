@@ -9,7 +9,7 @@ from types import FrameType
 
 import click
 
-from perdure.cli.base import engine_option, run
+from perdure.cli.base import command, engine_option, run
 from perdure.cli.leaving import leave_within
 from perdure.cli.logs import log_to_stderr
 from perdure.cli.target import flow_type_option, load_flow
@@ -23,7 +23,7 @@ THREAD_GRACE = timedelta(seconds=1)
 """How long a tool that still runs in a thread may keep a stopped worker's process alive."""
 
 
-@click.command()
+@command()
 @click.argument("targets", metavar="TARGET...", nargs=-1, required=True)
 @flow_type_option
 @engine_option

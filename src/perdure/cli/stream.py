@@ -5,15 +5,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import aclosing
+from datetime import timedelta
 from typing import Protocol
 
 from perdure.client import AgentSessionClient
 from perdure.engine.base import Engine
 from perdure.errors import EventCursorExpired
-from perdure.session.model import AgentEvent, AgentEventType, AgentSnapshot, Message
+from perdure.session.model import AgentEvent, AgentEventType, AgentSnapshot, Message, SessionStatus
 from perdure.store.base import SessionStore
 
 _PAGE = 500
+
+VERDICT_LIMIT = timedelta(seconds=10)
+"""How long ``verdict`` waits."""
 
 
 class Watcher(Protocol):
@@ -132,6 +136,27 @@ async def behind_last_message(store: SessionStore, session_id: str, turn_id: str
                 found = event.cursor
         last = event.cursor
     return found if began else last
+
+
+async def verdict(engine: Engine, session_id: str, after: str | None) -> None:
+    """Waits until a worker has found out whether its code fits a blocked session.
+
+    Args:
+        after: the end of the stream before that worker was up; the session says anew that it is blocked.
+    """
+    client, subscription = AgentSessionClient(engine), engine.subscribe(session_id)
+    try:
+        async with asyncio.timeout(VERDICT_LIMIT.total_seconds()):
+            while (await client.get_agent_snapshot(session_id)).status is SessionStatus.BLOCKED:
+                async for event in stored_events(engine.store, session_id, after):
+                    if event.type is AgentEventType.SESSION_BLOCKED:
+                        return
+                await subscription.wake.wait()
+                subscription.wake.clear()
+    except TimeoutError:
+        return  # Then it is blocked for all that one can know.
+    finally:
+        engine.unsubscribe(session_id, subscription)
 
 
 def _before(index: int) -> str | None:

@@ -108,7 +108,8 @@ def _make_flow(agent: Any, options: dict[str, Any], flow_type: str | None, targe
     unknown = options.keys() - inspect.signature(adk_agent_session_flow).parameters.keys()
     if unknown:
         raise UsageError(
-            f"{target}: {OPTIONS_NAME} has {', '.join(sorted(unknown))}, which adk_agent_session_flow does not take",
+            f"{target}: {OPTIONS_NAME} has {', '.join(sorted(map(str, unknown)))}, which adk_agent_session_flow does "
+            "not take",
             target=target,
         )
     name = flow_type or options.pop("flow_type", None) or getattr(agent, "name", None)

@@ -10,7 +10,7 @@ from types import FrameType
 
 import click
 
-from perdure.cli.base import INTERRUPTED, engine_option, run, suggest
+from perdure.cli.base import INTERRUPTED, command, engine_option, run, suggest
 from perdure.cli.chat.lines import Lines
 from perdure.cli.chat.talk import Talk
 from perdure.cli.leaving import TerminalKeeper, leave_now
@@ -27,7 +27,7 @@ LEAVE_GRACE = timedelta(seconds=2)
 """How long the worker may take to sign off after Ctrl-C."""
 
 
-@click.command()
+@command()
 @click.argument("target")
 @click.option("--session", "session_id", metavar="ID", help="The session; else chat- and the flow type.")
 @click.option("--new", is_flag=True, help="Begin a new session.")
@@ -70,8 +70,11 @@ async def _chat(flow: AgentSessionFlow, session_id: str, address: str, goodbye: 
     # The grace is zero: leaving is meant to be at once, and what is cut off is recovered.
     options = WorkerOptions(drain_grace=timedelta(0))
     try:
-        async with open_engine(address, flows=[flow], options=options) as engine, engine.worker():
-            failed = await Talk(engine, flow, session_id, console, Lines(interactive=interactive)).run()
+        async with open_engine(address, flows=[flow], options=options) as engine:
+            talk = Talk(engine, flow, session_id, console, Lines(interactive=interactive))
+            await talk.look()
+            async with engine.worker():
+                failed = await talk.run()
     except asyncio.CancelledError:
         if not leave.asked:
             raise

@@ -9,10 +9,11 @@ from collections import deque
 from rich.console import Console
 from rich.text import Text
 
+from perdure.cli.base import suggest
 from perdure.cli.chat.lines import Lines
-from perdure.cli.stream import Follower, behind_last_message, end_of_stream
+from perdure.cli.stream import Follower, behind_last_message, end_of_stream, verdict
 from perdure.cli.transcript import Transcript
-from perdure.cli.views import message_text, print_interrupt
+from perdure.cli.views import error_text, message_text, print_interrupt
 from perdure.client import MAX_PAGE, AgentSessionClient
 from perdure.engine.base import Engine
 from perdure.errors import (
@@ -49,41 +50,23 @@ class Talk:
         self._console = console
         self._lines = lines
         self._transcript = Transcript(console)
+        self._follower = self._follow(None)
+        self._found: AgentSnapshot | None = None
+        """The session as it was before we did anything; ``None``: there was none."""
+        self._end: str | None = None
+        """The end of its stream then."""
 
-    async def run(self) -> bool:
-        """Talks until there are no more lines.
-
-        Returns:
-            Whether the last turn failed.
+    async def look(self) -> None:
+        """Shows where the session stands.  Before there is a worker, so that what one does is seen from the start.
 
         Raises:
-            SessionBlocked, SessionClosed: the session takes no message.
             UsageError: the session belongs to another flow.
         """
-        follower, snapshot = await self._open()
-        while True:
-            if snapshot is not None:
-                rested = await self._to_idle(follower, snapshot)
-                if rested is None:
-                    return False
-                snapshot = rested
-            line = await self._lines.read("> ")
-            if line is None:
-                return snapshot is not None and _failed(snapshot)
-            if line.strip():
-                await self._send(line, new=snapshot is None)
-                snapshot = await follower.until_rest()
-
-    # ------------------------------------------------------------ opening
-
-    async def _open(self) -> tuple[Follower, AgentSnapshot | None]:
-        """Shows where the session stands.  ``None``: there is no such session yet."""
-        store = self._engine.store
         try:
             snapshot = await self._client.get_agent_snapshot(self._session_id)
         except SessionNotFound:
             self._say(f"new session {self._session_id}")
-            return self._follower(None), None
+            return
         if snapshot.flow_type != self._flow.flow_type:
             raise UsageError(
                 f"session {self._session_id!r} is of the flow {snapshot.flow_type!r}, and this agent is "
@@ -91,20 +74,48 @@ class Talk:
                 session_id=self._session_id,
                 flow_type=snapshot.flow_type,
             )
-        turn = snapshot.turn
-        self._say(f"session {self._session_id} goes on" + (f" after {turn.number} turns" if turn is not None else ""))
-        if turn is not None and not turn.status.ended:
-            after = await behind_last_message(store, self._session_id, turn.turn_id)
-        else:
-            after = await end_of_stream(store, self._session_id, None)
+        self._found, turn, store = snapshot, snapshot.turn, self._engine.store
+        self._say(f"session {self._session_id} goes on{_after_turns(turn.number if turn is not None else 0)}")
         for message in await self._last_messages():
             self._console.print(message_text(message), soft_wrap=True)
-        follower = self._follower(after)
+        self._end = after = await end_of_stream(store, self._session_id, None)
+        if turn is not None and not turn.status.ended:
+            # What was said is among the messages, or comes too late: it is stored with the first answer.
+            self._transcript.own_turns.add(turn.turn_id)
+            after = await behind_last_message(store, self._session_id, turn.turn_id)
+        self._follower = self._follow(after)
         if snapshot.status is SessionStatus.RUNNING:
             self._say("(still at work)")
-        return follower, await follower.until_rest()
+        elif _failed(snapshot) and snapshot.error is not None:
+            self._say(f"the last turn failed: {error_text(snapshot.error)}")
 
-    def _follower(self, after: str | None) -> Follower:
+    async def run(self) -> bool:
+        """Talks until there are no more lines.  After ``look``, and while a worker runs.
+
+        Returns:
+            Whether the last turn failed.
+
+        Raises:
+            SessionBlocked, SessionClosed: the session takes no message.
+        """
+        snapshot = self._found
+        if snapshot is not None:
+            if snapshot.status is SessionStatus.BLOCKED:
+                await verdict(self._engine, self._session_id, self._end)
+            snapshot = await self._follower.until_rest()
+        while True:
+            if snapshot is not None:
+                snapshot = await self._to_idle(snapshot)
+                if snapshot is None:
+                    return False
+            line = await self._lines.read("> ")
+            if line is None:
+                return snapshot is not None and _failed(snapshot)
+            if line.strip():
+                await self._send(line, new=snapshot is None)
+                snapshot = await self._follower.until_rest()
+
+    def _follow(self, after: str | None) -> Follower:
         return Follower(self._engine, self._session_id, self._transcript, after)
 
     async def _last_messages(self) -> list[Message]:
@@ -127,7 +138,7 @@ class Talk:
         if turn_id is not None:
             self._transcript.own_turns.add(turn_id)
 
-    async def _to_idle(self, follower: Follower, snapshot: AgentSnapshot) -> AgentSnapshot | None:
+    async def _to_idle(self, snapshot: AgentSnapshot) -> AgentSnapshot | None:
         """Lets the person answer whatever the session waits for.  ``None``: there are no more lines.
 
         Raises:
@@ -137,12 +148,12 @@ class Talk:
             for interrupt in snapshot.pending_interrupts:
                 if not await self._ask(interrupt):
                     return None
-            snapshot = await follower.until_rest()
+            snapshot = await self._follower.until_rest()
         if snapshot.status is SessionStatus.BLOCKED:
-            error = snapshot.error
+            why = snapshot.error.message.rstrip(".") if snapshot.error is not None else "no reason was stored"
             raise SessionBlocked(
-                f"session {self._session_id!r} is blocked: {error.message if error else 'no reason was stored'} Bring "
-                "back code that fits and it goes on, or cancel the turn",
+                f"session {self._session_id!r} is blocked: {why}. Bring back code that fits and it goes on, or cancel "
+                f"the turn: {suggest('sessions', 'cancel', self._session_id)}",
                 session_id=self._session_id,
             )
         if snapshot.status is SessionStatus.CLOSED:
@@ -179,6 +190,10 @@ class Talk:
 
     def _say(self, words: str) -> None:
         self._transcript.line(Text(words, style="dim"))
+
+
+def _after_turns(number: int) -> str:
+    return f" after {number} turn{'s' if number > 1 else ''}" if number else ""
 
 
 def _failed(snapshot: AgentSnapshot) -> bool:

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import click
 
-from perdure.cli.base import run
+from perdure.cli.base import command, run
 from perdure.cli.demo.scene import Scene
 from perdure.cli.output import terminal
 
 
-@click.command()
+@command()
 def demo() -> None:
     """See a crash in the middle of a refund, and what becomes of it.
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import click
 
-from perdure.cli.base import Group
 from perdure.cli.sessions.change import approve, cancel, close, delete, reject, send
 from perdure.cli.sessions.read import events, history, list_sessions, messages, show
 
 
-@click.group(cls=Group)
+@click.group()
 def sessions() -> None:
     """Read sessions and answer them.
 

@@ -8,7 +8,7 @@ import sys
 
 import click
 
-from perdure.cli.base import engine_option, json_option, open_client, run
+from perdure.cli.base import command, engine_option, json_option, open_client, run
 from perdure.cli.output import print_json, to_json
 from perdure.cli.sessions.outcome import Change, How, change_options, changing
 from perdure.client import AgentSessionClient
@@ -20,7 +20,7 @@ _by_option = click.option(
 )
 
 
-@click.command()
+@command()
 @click.argument("session")
 @click.argument("text")
 @change_options
@@ -44,7 +44,7 @@ def send(session: str, text: str, how: How) -> None:
     run(work())
 
 
-@click.command()
+@command()
 @click.argument("session")
 @click.argument("interrupt", required=False)
 @click.option("--payload", metavar="JSON", help="Reaches the tool as its confirmation's payload.")
@@ -67,7 +67,7 @@ def approve(session: str, interrupt: str | None, payload: str | None, resolved_b
     run(work())
 
 
-@click.command()
+@command()
 @click.argument("session")
 @click.argument("interrupt", required=False)
 @click.option("--message", metavar="TEXT", help="What the agent's model is told. Else that the call is rejected.")
@@ -89,7 +89,7 @@ def reject(session: str, interrupt: str | None, message: str | None, resolved_by
     run(work())
 
 
-@click.command()
+@command()
 @click.argument("session")
 @click.option("--turn", "turn_id", metavar="ID", help="This turn only, be it open or queued.")
 @change_options
@@ -110,7 +110,7 @@ def cancel(session: str, turn_id: str | None, how: How) -> None:
     run(work())
 
 
-@click.command()
+@command()
 @click.argument("session")
 @change_options
 def close(session: str, how: How) -> None:
@@ -129,7 +129,7 @@ def close(session: str, how: How) -> None:
     run(work())
 
 
-@click.command()
+@command()
 @click.argument("session")
 @click.option("--yes", "-y", "sure", is_flag=True, help="Do not ask.")
 @engine_option

@@ -99,7 +99,8 @@ async def changing(session_id: str, how: How) -> AsyncGenerator[Change, None]:
 async def _watch(engine: Engine, session_id: str, after: str | None, timeout: float | None) -> AgentSnapshot:
     """Shows the session until it rests, and then what it asks for."""
     console = terminal()
-    follower = Follower(engine, session_id, Transcript(console), after)
+    transcript = Transcript(console)
+    follower = Follower(engine, session_id, transcript, after)
     try:
         async with asyncio.timeout(timeout):
             snapshot = await follower.until_rest()
@@ -110,6 +111,7 @@ async def _watch(engine: Engine, session_id: str, after: str | None, timeout: fl
             session_id=session_id,
             timeout=timeout,
         ) from None
+    transcript.end_line()
     for interrupt in snapshot.pending_interrupts:
         print_interrupt(console, interrupt)
         print_answers(console, snapshot, interrupt)

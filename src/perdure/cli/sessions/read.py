@@ -10,7 +10,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from perdure.cli.base import engine_option, json_option, open_client, open_existing, run, suggest
+from perdure.cli.base import command, engine_option, json_option, open_client, open_existing, run, suggest
 from perdure.cli.output import print_json, print_json_line, terminal, to_json
 from perdure.cli.sessions import tables
 from perdure.cli.stream import end_of_stream
@@ -26,7 +26,7 @@ _limit_option = click.option(
 _after_option = click.option("--after", metavar="CURSOR", help="Go on behind an earlier page: its next_cursor.")
 
 
-@click.command("list")
+@command("list")
 @click.option("--flow-type", metavar="TYPE", help="Only sessions of this flow.")
 @click.option("--user", "user_id", metavar="ID", help="Only sessions of this user.")
 @click.option("--status", type=click.Choice([status.value for status in SessionStatus]), help="Only these.")
@@ -65,7 +65,7 @@ def list_sessions(
     run(work())
 
 
-@click.command()
+@command()
 @click.argument("session")
 @engine_option
 @json_option
@@ -89,7 +89,7 @@ def show(session: str, address: str, as_json: bool) -> None:
     run(work())
 
 
-@click.command()
+@command()
 @click.argument("session")
 @_after_option
 @_limit_option
@@ -112,7 +112,7 @@ def messages(session: str, after: str | None, limit: int, address: str, as_json:
     run(work())
 
 
-@click.command()
+@command()
 @click.argument("session")
 @_after_option
 @_limit_option
@@ -135,7 +135,7 @@ def history(session: str, after: str | None, limit: int, address: str, as_json: 
     run(work())
 
 
-@click.command()
+@command()
 @click.argument("session")
 @click.option("--after", metavar="CURSOR", help="Begin behind this event; else with the oldest that is kept.")
 @click.option("--limit", type=click.IntRange(1), help="Stop after so many events.")

@@ -50,6 +50,8 @@ def session_table(sessions: Sequence[SessionSummary]) -> Table | Text:
 
 def messages_text(messages: Sequence[Message]) -> Text:
     """A conversation."""
+    if not messages:
+        return Text("no messages", style="dim")
     text = Text()
     for message in messages:
         text.append_text(message_text(message)).append("\n")
