@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from datetime import timedelta
 
 from pydantic import BaseModel
@@ -301,7 +301,7 @@ class AgentSessionClient:
         chosen = SessionFilter(flow_type or self._flow_type, user_id, status)
         return await self._store.list_sessions(chosen, after, _limit(limit))
 
-    async def stream_events(self, session_id: str, *, after: str | None = None) -> AsyncIterator[AgentEvent]:
+    async def stream_events(self, session_id: str, *, after: str | None = None) -> AsyncGenerator[AgentEvent, None]:
         """The live stream, from a cursor on, without an end; nothing is lost or doubled, over processes and restarts.
 
         A reader that leaves changes nothing.
