@@ -115,6 +115,7 @@ class SqliteStore:
             notices.start()
             writer.start()
         except sqlite3.Error as error:
+            await notices.stop()
             notices.close()
             raise translate(error, self.address) from error
         self._open = (writer, readers, notices)
