@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from datetime import timedelta
 
 from pydantic import BaseModel
@@ -40,6 +40,18 @@ WATCH_INTERVAL = timedelta(seconds=1)
 """How often ``wait`` and ``stream_events`` look even when nothing woke them."""
 
 _EVENT_PAGE = 500
+
+_REST = frozenset(
+    {
+        AgentEventType.TURN_SUSPENDED,
+        AgentEventType.TURN_COMPLETED,
+        AgentEventType.TURN_FAILED,
+        AgentEventType.TURN_CANCELLED,
+        AgentEventType.SESSION_BLOCKED,
+        AgentEventType.SESSION_CLOSED,
+    }
+)
+"""Events with which a session may have come to rest."""
 
 
 class AgentSessionClient:
@@ -227,7 +239,7 @@ class AgentSessionClient:
             SessionNotFound
             WaitTimeout: the time ran out; the session goes on.
         """
-        subscription = self._engine.subscribe(session_id)
+        subscription = self._engine.subscribe(session_id, _REST)
         try:
             async with asyncio.timeout(timeout):
                 while True:
@@ -289,7 +301,7 @@ class AgentSessionClient:
         chosen = SessionFilter(flow_type or self._flow_type, user_id, status)
         return await self._store.list_sessions(chosen, after, _limit(limit))
 
-    async def stream_events(self, session_id: str, *, after: str | None = None) -> AsyncIterator[AgentEvent]:
+    async def stream_events(self, session_id: str, *, after: str | None = None) -> AsyncGenerator[AgentEvent, None]:
         """The live stream, from a cursor on, without an end; nothing is lost or doubled, over processes and restarts.
 
         A reader that leaves changes nothing.
