@@ -144,6 +144,20 @@ async def say(client: AgentSessionClient, words: str, session_id: str = SESSION,
     return await client.wait(session_id, timeout=PATIENCE)
 
 
+async def at_rest(
+    client: AgentSessionClient, *statuses: SessionStatus, session_id: str = SESSION
+) -> AgentSnapshot:
+    """Waits until the session rests in one of these statuses: a worker may have yet to look at it."""
+    found: list[AgentSnapshot] = []
+
+    async def is_so() -> bool:
+        found.append(await client.wait(session_id, timeout=PATIENCE))
+        return found[-1].status in statuses
+
+    await until(is_so)
+    return found[-1]
+
+
 async def answer_all(client: AgentSessionClient, *, approved: bool = True, **options: Any) -> AgentSnapshot:
     """Answers all that the session waits for, in the same way, and waits until it rests."""
     snapshot = await client.wait(SESSION, timeout=PATIENCE)
