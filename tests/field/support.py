@@ -184,12 +184,12 @@ async def call_steps(client: AgentSessionClient, session_id: str = SESSION) -> d
     return {step.tool_name: step for step in steps if step.tool_name and step.name.value.startswith("Call")}
 
 
-async def step_settled(client: AgentSessionClient, tool_name: str, session_id: str = SESSION) -> None:
-    """Waits until a call of the tool has its record on disk."""
+async def step_settled(client: AgentSessionClient, tool_name: str, session_id: str = SESSION, *, count: int = 1) -> None:
+    """Waits until so many calls of the tool have their record on disk."""
 
     async def settled() -> bool:
-        step = (await call_steps(client, session_id)).get(tool_name)
-        return step is not None and step.status.settled
+        steps = [s for s in await steps_of(client, session_id) if s.tool_name == tool_name and s.status.settled]
+        return len([s for s in steps if s.name.value.startswith("Call")]) >= count
 
     await until(settled)
 
