@@ -106,13 +106,15 @@ async def test_closing_leaves_no_socket(open_store: OpenStore, run_dir: Path) ->
     assert os.listdir(run_dir) == []
 
 
-async def test_where_sockets_do_not_work_the_store_looks_itself(
-    open_store: OpenStore, run_dir: Path, monkeypatch: pytest.MonkeyPatch
+async def test_where_sockets_do_not_work_the_store_says_so_and_looks_itself(
+    open_store: OpenStore, run_dir: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(notices, "FALLBACK_POLL", 0.01)
     monkeypatch.setattr(notices, "SAFETY_POLL", 1000.0)
     too_long = run_dir / ("x" * 120)
-    writer, other = await open_store(run_dir=too_long), await open_store(run_dir=too_long)
+    with caplog.at_level("WARNING"):
+        writer, other = await open_store(run_dir=too_long), await open_store(run_dir=too_long)
+    assert str(too_long) in caplog.text
     ear = Ear(other)
     assert other._opened()[2].poll_every == 0.01
     await writer.create_session(new_session(), None, request(), NOW)

@@ -23,7 +23,7 @@ from tests.unit.store.builders import (
 from tests.unit.store.conftest import OpenStore
 
 from perdure.errors import LeaseLost, StoreUnavailable
-from perdure.faults import DurableWrite
+from perdure.faults import DurableWrite, FaultPoint, InjectedFault, Moment, arm
 from perdure.session.model import SessionStatus, TurnStatus
 from perdure.store.base import InboxKind, SessionPut
 from perdure.store.sqlite import SqliteStore
@@ -257,6 +257,21 @@ async def test_a_reaped_idle_session_keeps_its_deadline(open_store: OpenStore) -
     theirs._locks.close()
     assert await ours.reap_workers(NOW) == 1
     assert await ours.next_wake_ms([FLOW]) == NOW + 700
+
+
+async def test_what_a_worker_owns_but_does_not_run_is_freed(store: SqliteStore) -> None:
+    """The answer to a claim was lost: the write is on disk, and nobody knows of it."""
+    await store.register_worker(worker(), NOW)
+    await store.register_worker(worker("w2"), NOW)
+    await _new(store, "held", "lost", "foreign")
+    (held,) = await store.claim("w1", [FLOW], 1, NOW)
+    with arm(FaultPoint(DurableWrite.SESSION_CLAIMED, Moment.AFTER)), pytest.raises(InjectedFault):
+        await store.claim("w1", [FLOW], 1, NOW)
+    assert await _claim_ids(store, "w2") == ["foreign"]
+    assert await store.free_unheld("w1", ["held"], NOW) == 1
+    assert await store.free_unheld("w1", ["held"], NOW) == 0
+    assert await _claim_ids(store, "w2") == ["lost"]
+    await Owner(store, held).release()
 
 
 async def test_unregistering_frees_what_the_worker_owns(store: SqliteStore, path: Path) -> None:
