@@ -166,6 +166,7 @@ async def test_a_killed_worker_is_noticed_at_once_and_its_work_goes_on(start: St
 
 
 async def test_a_stopped_worker_cannot_write_when_it_wakes_up(start: StartProcess, store: SqliteStore) -> None:
+    """J9"""
     child = await _session_with_owner_elsewhere(start, store)
     child.send_signal(signal.SIGSTOP)
     assert await store.reap_workers(NOW + LEASE_MS - 1) == 0

@@ -13,7 +13,7 @@ from tests.unit.store.builders import NOW, new_session, request, text_message
 from tests.unit.store.conftest import OpenStore
 
 from perdure.store.base import Change
-from perdure.store.sqlite import SqliteStore, notices
+from perdure.store.sqlite import SqliteStore, notices, signals
 from perdure.store.sqlite.signals import MAX_DATAGRAM, Signals, decode, default_run_dir, encode, merge
 
 
@@ -179,12 +179,28 @@ def test_a_reader_that_sleeps_does_not_hold_up_the_writer(run_dir: Path) -> None
     theirs.close()
 
 
+def test_a_socket_that_is_made_within_one_tick_of_the_clock_is_found(
+    run_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The directory's time stamp does not tell; for a while after a change it is not relied on."""
+    monkeypatch.setattr(signals, "PEERS_SETTLE", 1000.0)
+    ours = Signals(run_dir, "a")
+    ours.send(Change(None, work=False))
+    stamp = os.stat(run_dir).st_mtime_ns
+    theirs = Signals(run_dir, "b")
+    os.utime(run_dir, ns=(stamp, stamp))
+    ours.send(Change(frozenset({"x"}), work=False))
+    assert theirs.receive() == Change(frozenset({"x"}), work=False)
+    ours.close()
+    theirs.close()
+
+
 def test_two_sockets_of_one_name_do_not_clash(run_dir: Path) -> None:
     both = [Signals(run_dir, "same") for _ in range(2)]
     both[0].send(Change(frozenset({"x"}), work=False))
     assert both[1].receive() == Change(frozenset({"x"}), work=False)
-    for signals in both:
-        signals.close()
+    for one in both:
+        one.close()
 
 
 def test_a_directory_that_others_can_enter_is_not_used(run_dir: Path) -> None:

@@ -214,6 +214,7 @@ async def test_nobody_is_reaped_while_all_are_well_and_nothing_is_written(open_s
 
 
 async def test_a_worker_whose_lock_is_free_is_reaped_at_once(open_store: OpenStore) -> None:
+    """J9"""
     ours, theirs = await open_store(), await open_store()
     dead = await open_turn(theirs)
     await ours.register_worker(worker("w2"), NOW)
@@ -229,6 +230,7 @@ async def test_a_worker_whose_lock_is_free_is_reaped_at_once(open_store: OpenSto
 
 
 async def test_a_worker_whose_lease_ran_out_is_reaped_though_it_holds_its_lock(open_store: OpenStore) -> None:
+    """J9"""
     ours, theirs = await open_store(), await open_store()
     stopped = await open_turn(theirs)
     await theirs.renew_worker("w1", NOW + 1000)
@@ -241,6 +243,16 @@ async def test_a_worker_whose_lease_ran_out_is_reaped_though_it_holds_its_lock(o
     await theirs.register_worker(worker("w1"), NOW)
     assert await _claim_ids(theirs) == ["s"]
     assert await ours.reap_workers(NOW) == 0
+
+
+async def test_a_worker_that_registered_anew_is_not_taken_for_its_dead_self(open_store: OpenStore) -> None:
+    ours, theirs = await open_store(), await open_store()
+    await theirs.register_worker(worker(), NOW)
+    assert await ours.reap_workers(NOW) == 0  # from now on this lock file is watched
+    await theirs.register_worker(worker(), NOW)
+    assert await ours.reap_workers(NOW) == 0
+    theirs._locks.close()
+    assert await ours.reap_workers(NOW) == 1
 
 
 async def test_a_process_that_was_stalled_does_not_reap_itself(store: SqliteStore) -> None:
