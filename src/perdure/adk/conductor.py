@@ -386,7 +386,7 @@ class Conductor:
         elif recorded is not None and recorded.approval is not None:
             context.tool_confirmation = ToolConfirmation(confirmed=True, payload=recorded.approval.payload)
         call.record = record
-        call.baseline = None
+        call.run = call.baseline = call.pristine_args = None  # its context variables lead back to this conductor
         return True
 
     def _apply_early(self, group: Group) -> None:
