@@ -144,7 +144,7 @@ class _ModelCall:
                         attempts.responses.append(response)
                 return
             except asyncio.CancelledError:
-                self._core.conductor.guard()
+                self._core.conductor.parking.guard()
                 raise
             except Exception as error:  # noqa: BLE001  (whatever the model raises is its answer)
                 attempts.error = error
@@ -179,7 +179,7 @@ class _ModelCall:
         try:
             await asyncio.sleep(delay.total_seconds())
         except asyncio.CancelledError:
-            self._core.conductor.guard()
+            self._core.conductor.parking.guard()
             raise
 
     def _show(self, response: LlmResponse, attempt: int) -> None:
@@ -200,13 +200,13 @@ class _ModelCall:
                 key, recorded.model_dump_json(exclude_none=True), _usage(attempts), core.log.now_ms()
             )
         except asyncio.CancelledError:
-            core.conductor.guard()
+            core.conductor.parking.guard()
             raise
         except PayloadTooLarge:
             raise  # the application's doing: its callbacks may see it
         except Exception as failure:  # noqa: BLE001  (the engine's trouble: no callback may swallow it)
             core.conductor.fail(failure)
-            await core.conductor.park_for_ever()
+            await core.conductor.parking.for_ever()
         finally:
             core.clock.thaw()
         core.clock.advance(call.settled_at_ms)

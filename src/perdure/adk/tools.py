@@ -141,7 +141,7 @@ async def _check_require_confirmation(self: BaseTool, args: dict[str, Any], tool
     tool = tool_behind(self)
     if core is None:
         return await tool.check_require_confirmation(args, tool_context)
-    core.conductor.guard()
+    core.conductor.parking.guard()
     call_id = tool_context.function_call_id or ""
     if core.conductor.journal.call(call_id) is not None:
         return False  # it was asked then, and the journal has what came of it
@@ -157,7 +157,7 @@ async def _run_async(self: BaseTool, *, args: dict[str, Any], tool_context: Tool
     tool = tool_behind(self)
     if core is None:
         return await tool.run_async(args=args, tool_context=tool_context)
-    core.conductor.guard()
+    core.conductor.parking.guard()
     call_id = tool_context.function_call_id or ""
     if _lacks_arguments(core, tool, call_id, args):
         return await tool.run_async(args=args, tool_context=tool_context)
@@ -182,11 +182,7 @@ def _lacks_arguments(core: TurnCore, tool: BaseTool, call_id: str, args: dict[st
         return False
     recorded = core.conductor.journal.call(call_id)
     if recorded is not None and recorded.record is None:
-        core.conductor.fail_replay(
-            call_id,
-            f"a call of tool {tool.name!r} with {recorded.request.arguments!r}",
-            f"tool {tool.name!r} with another required parameter, {missing[0]!r}",
-        )
+        core.conductor.fail_call(call_id, f"tool {tool.name!r} with another required parameter, {missing[0]!r}")
     return recorded is None
 
 
