@@ -332,11 +332,13 @@ class Conductor:
         waiting = {call.call_id: call for call in group.open_calls}
         if not group.accounted or waiting.keys() - {record.call_id for record in records}:
             return False
+        settled: list[Call] = []
         for record in records:
             self._given.pop(record.call_id, None)
             call = waiting.get(record.call_id)
             if call is None:
                 continue
+            settled.append(call)
             self._clock.advance(record.settled_at_ms)
             recorded = self.journal.call(record.call_id)
             try:
@@ -348,7 +350,7 @@ class Conductor:
         del self._groups[group.key]
         # The model call that asked for them belongs to a step that was told of before.
         self._model_keys = [entry for entry in self._model_keys if entry[0] != group.lane.id]
-        for call in waiting.values():
+        for call in settled:  # whole first, then on: what follows sees the session as all of them left it
             if call.settled is not None and not call.settled.done():
                 call.settled.set_result(None)
         return True
