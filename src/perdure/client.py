@@ -41,6 +41,18 @@ WATCH_INTERVAL = timedelta(seconds=1)
 
 _EVENT_PAGE = 500
 
+_REST = frozenset(
+    {
+        AgentEventType.TURN_SUSPENDED,
+        AgentEventType.TURN_COMPLETED,
+        AgentEventType.TURN_FAILED,
+        AgentEventType.TURN_CANCELLED,
+        AgentEventType.SESSION_BLOCKED,
+        AgentEventType.SESSION_CLOSED,
+    }
+)
+"""Events with which a session may have come to rest."""
+
 
 class AgentSessionClient:
     """Talks to the sessions of one flow (or, without a flow, to any session that exists).
@@ -227,7 +239,7 @@ class AgentSessionClient:
             SessionNotFound
             WaitTimeout: the time ran out; the session goes on.
         """
-        subscription = self._engine.subscribe(session_id)
+        subscription = self._engine.subscribe(session_id, _REST)
         try:
             async with asyncio.timeout(timeout):
                 while True:

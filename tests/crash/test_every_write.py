@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from collections import Counter
@@ -9,11 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from tests.crash.scenario import APPROVAL, CLOSING, PARALLEL, SESSION, STORIES, build_flow, play, run_story
+from tests.crash.scenario import APPROVAL, CLOSING, PARALLEL, SESSION, STORIES, play, run_story
 
-from perdure import AgentSessionClient, SessionStatus, faults, open_engine
+from perdure import AgentSessionClient, faults, open_engine
 from perdure.faults import FAULT_POINTS, Action, DurableWrite, FaultPoint, Moment
-from perdure.testing import WorkerChild, check_history, read_request_log
+from perdure.testing import WorkerChild, read_request_log
 
 REACHED: dict[str, frozenset[DurableWrite]] = {
     APPROVAL: frozenset(DurableWrite)
@@ -77,32 +78,36 @@ def _content(item: dict[str, object]) -> str:
     return json.dumps(item.get("content"), sort_keys=True)
 
 
+def world_lines(folder: Path) -> list[str]:
+    path = folder / "world.txt"
+    return path.read_text().splitlines() if path.exists() else []
+
+
 def world(folder: Path) -> Counter[str]:
     """How often each tool body ran, over all lives."""
-    path = folder / "world.txt"
-    lines = path.read_text().splitlines() if path.exists() else []
-    return Counter(line.split()[0] for line in lines)
+    return Counter(line.split()[0] for line in world_lines(folder))
 
 
 def requests(folder: Path) -> list[str]:
-    """The model requests over all lives, as text, in order."""
+    """The model requests over all lives, as text, in order.  (The model itself refuses an invalid history.)"""
     same = _Renamer()
     texts: list[str] = []
-    for request in read_request_log(folder / "requests.jsonl"):
-        check_history(request)
-        texts.append(same(request.model_dump_json(include={"contents", "config"}, exclude_none=True)))
+    for logged in read_request_log(folder / "requests.jsonl"):
+        contents = [content.model_dump_json(exclude_none=True) for content in logged.contents]
+        texts.append(same(json.dumps([logged.system_instruction, logged.tools, contents])))
     return texts
 
 
 @pytest.fixture(scope="module")
-async def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Journal, Path]]:
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Journal, Path]]:
     """Each story, told without a fault."""
-    told: dict[str, tuple[Journal, Path]] = {}
-    for story in STORIES:
+
+    async def tell(story: str) -> tuple[Journal, Path]:
         folder = tmp_path_factory.mktemp(story)
         await run_story(story, folder)
-        told[story] = (await read_journal(story, folder), folder)
-    return told
+        return await read_journal(story, folder), folder
+
+    return {story: asyncio.run(tell(story)) for story in STORIES}
 
 
 async def check(story: str, point: FaultPoint, folder: Path, undisturbed: dict[str, tuple[Journal, Path]]) -> None:
@@ -113,7 +118,7 @@ async def check(story: str, point: FaultPoint, folder: Path, undisturbed: dict[s
     assert found.interrupts == 0
     ran = world(folder)
     assert ran["mail"] <= 1, "a write that must not be repeated ran twice"
-    keys = {line.split()[-1] for line in (folder / "world.txt").read_text().splitlines() if line.startswith("refund")}
+    keys = {line.split()[-1] for line in world_lines(folder) if line.startswith("refund")}
     assert len(keys) <= 1, "one idempotency key for every attempt of the call"
     if story == CLOSING:
         assert ran["mail"] == 0
@@ -140,7 +145,7 @@ async def test_after_a_kill_the_story_ends_as_if_nothing_had_happened(
     story: str, point: FaultPoint, tmp_path: Path, undisturbed: dict[str, tuple[Journal, Path]]
 ) -> None:
     with WorkerChild.of(play, story, str(tmp_path), fault=point, action=Action.KILL) as child:
-        assert await child.ended_async() == -9, f"{point} was never reached"
+        assert await child.wait_exit_async() == -9, f"{point} was never reached"
     await run_story(story, tmp_path)
     await check(story, point, tmp_path, undisturbed)
 

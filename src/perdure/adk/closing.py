@@ -1,4 +1,7 @@
-"""What a failed or cancelled turn stores last, so that its history stays valid and the next model knows what happened."""
+"""What a failed or cancelled turn stores last.
+
+It keeps the history valid (each call has its result) and tells the next turn's model what happened.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from perdure.adk import seams
 from perdure.adk.codec import UnknownType, plain
 from perdure.adk.determinism import derived_uuid
 from perdure.adk.history import USER, content_of, is_stored, message_of
-from perdure.adk.outcomes import Outcome, read_outcome
+from perdure.adk.outcomes import Outcome, read_outcome, shown_result
 from perdure.adk.plugins import failure_response
 from perdure.session.model import (
     TOOL_CALL_NOT_RUN_ERROR_PREFIX,
@@ -106,7 +109,7 @@ def _answer(call: types.FunctionCall, closed: ClosedCall | None, actions: EventA
             _keep_effects(outcome, actions)
         if closed.record.status is RecordStatus.SUCCEEDED:
             value, media = seams.split_media(outcome.value if outcome else None)
-            response = plain(value if isinstance(value, dict) else {"result": value}, f"result of {call.name}")
+            response = shown_result(value)
         else:
             response = failure_response(closed.record.status, closed.record.error)
     part = types.Part.from_function_response(name=call.name or "", response=response, parts=media)
@@ -145,7 +148,9 @@ def _note(calls: Sequence[ClosedCall], status: TurnStatus, error: ErrorInfo | No
 
 
 def _arguments(call: ClosedCall) -> str:
-    return ", ".join(f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in call.request.arguments.items())
+    return ", ".join(
+        f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in call.request.arguments.items()
+    )
 
 
 def _in_words(call: ClosedCall) -> str:

@@ -8,8 +8,8 @@ A replay is held to the journal by three rules:
 
 * R1: entries are handed out in the order in which they settled, each when the invocation has come to it;
 * R2: what has no record waits until all of the journal has come back;
-* R3: when nothing can move and the journal has not come back, the code has changed: the turn is failed from outside, and
-  the invocation stays where it is.
+* R3: when nothing can move and the journal has not come back, the code has changed: the turn is failed from outside,
+  and the invocation stays where it is.
 """
 
 from __future__ import annotations
@@ -20,13 +20,15 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import NoReturn, TypeVar
 
+from google.adk.tools.tool_confirmation import ToolConfirmation
+
 from perdure.adk.codec import UnknownType
 from perdure.adk.determinism import TurnClock
 from perdure.adk.journal import Journal, SettledGroup
 from perdure.adk.lanes import Call, Gate, Group, Lane, LaneId, LaneState, ToolRun
 from perdure.adk.outcomes import apply_actions, apply_state, read_outcome
 from perdure.errors import NonDeterminismError
-from perdure.session.model import JsonObject
+from perdure.session.model import JsonObject, RecordStatus
 from perdure.session.runner import CallRecord, CallRequest, ModelCall, RecordedTurn
 
 T = TypeVar("T")
@@ -159,8 +161,8 @@ class Conductor:
             group.lane.state = LaneState.WAITING
         elif group.accounted:
             del self._groups[group.key]
-        # Not at once: the call that is being requested must be waiting, too, when its group's records are handed out, so
-        # that the calls go on in the order of the records.
+        # Not at once: the call that is being requested must be waiting, too, when its group's records are handed out,
+        # so that the calls go on in the order of the records.
         asyncio.get_running_loop().call_soon(self.advance)
 
     def end_lane(self, lane_id: LaneId) -> None:
@@ -246,7 +248,9 @@ class Conductor:
 
     def unreported_calls(self) -> list[CallRequest]:
         """The calls of complete groups that nobody was told of; the journal's own are left out."""
-        return [call.request for group in self._unreported() for call in group.open_calls if call.fresh and call.request]
+        return [
+            call.request for group in self._unreported() for call in group.open_calls if call.fresh and call.request
+        ]
 
     def take_unreported_calls(self) -> tuple[CallRequest, ...]:
         """The same, and counts them as told."""
@@ -376,6 +380,11 @@ class Conductor:
                 if not call.state_applied:
                     apply_state(context, call.outcome)
                 apply_actions(context, call.outcome)
+        recorded = self.journal.call(call.call_id)
+        if record.status is RecordStatus.REJECTED:
+            context.tool_confirmation = ToolConfirmation(confirmed=False)
+        elif recorded is not None and recorded.approval is not None:
+            context.tool_confirmation = ToolConfirmation(confirmed=True, payload=recorded.approval.payload)
         call.record = record
         call.baseline = None
         return True

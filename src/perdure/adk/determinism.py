@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import random
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 
 from google.adk.platform import reset_random_provider, set_random_provider
@@ -41,6 +41,10 @@ class TurnClock:
     def freeze(self) -> None:
         """Stands still until the next ``advance``: what is read meanwhile a replay will not read."""
         self._frozen = True
+
+    def thaw(self) -> None:
+        """Goes on from where it stands."""
+        self._frozen = False
 
     def advance(self, to_ms: int) -> None:
         """Moves on to a moment, if it is later."""
@@ -86,7 +90,7 @@ def uninstall() -> None:
 
 
 @contextmanager
-def suspended() -> Iterator[None]:
+def suspended() -> Generator[None]:
     """Inside, the current context has the real time, ids and random numbers."""
     outer = seams.current_providers()
     uninstall()
@@ -97,7 +101,7 @@ def suspended() -> Iterator[None]:
 
 
 @contextmanager
-def ids_from(*seed: object) -> Iterator[None]:
+def ids_from(*seed: object) -> Generator[None]:
     """Inside, ADK's ids depend on ``seed`` alone; the turn's own count does not move."""
     count = itertools.count()
     outer = seams.current_providers()

@@ -1,6 +1,6 @@
 """What the journal holds of a turn, in the order in which it is handed out again.
 
-An entry is a model call, or a group of tool calls that all have their record; a group's place is that of its last record.
+An entry is a model call, or a group of tool calls that all have their record; a group's place is that of its last one.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""The wrapped model: a model call that the journal has is answered from it, any other is made, tried again and recorded.
+"""The wrapped model: a call that the journal has is answered from it; any other is made, tried again and recorded.
 
-``install`` puts the wrapper into the one place where every agent gets its model; outside a durable turn nothing changes.
+``install`` puts the wrapper into the one place where every agent gets its model; outside a durable turn nothing
+changes.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any, cast
 
 from google.adk.agents.invocation_context import InvocationContext
 from google.adk.flows.llm_flows.base_llm_flow import BaseLlmFlow
+from google.adk.models import LlmCapabilities
 from google.adk.models.base_llm import BaseLlm
 from google.adk.models.llm_request import LlmRequest
 from google.adk.models.llm_response import LlmResponse
@@ -85,6 +87,11 @@ class DurableModel(BaseLlm):
         model._path = f"{invocation.node_path or ''}|{invocation.branch or ''}|{agent}"
         return model
 
+    @property
+    def capabilities(self) -> LlmCapabilities:
+        """Those of the real model."""
+        return self._inner.capabilities
+
     async def generate_content_async(
         self, llm_request: LlmRequest, stream: bool = False
     ) -> AsyncGenerator[LlmResponse, None]:
@@ -133,7 +140,7 @@ class DurableModel(BaseLlm):
             except asyncio.CancelledError:
                 self._core.conductor.guard()
                 raise
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001  (whatever the model raises is its answer)
                 attempts.error = error
                 attempts.responses = []
                 if attempt == retry.max_attempts or not is_transient(error):
@@ -185,9 +192,11 @@ class DurableModel(BaseLlm):
             raise
         except PayloadTooLarge:
             raise  # the application's doing: its callbacks may see it
-        except Exception as failure:
+        except Exception as failure:  # noqa: BLE001  (the engine's trouble: no callback may swallow it)
             core.conductor.fail(failure)
             await core.conductor.park_for_ever()
+        finally:
+            core.clock.thaw()
         core.clock.advance(call.settled_at_ms)
         return recorded
 

@@ -6,6 +6,7 @@ call, whoever answers it; and whatever the application does not answer, the last
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from google.adk.agents.base_agent import BaseAgent
@@ -42,6 +43,14 @@ class CallbackFailed(Exception):
     """Carries an exception of an agent's error callback out of our plugin, which ADK would else blame."""
 
 
+def cause_behind_plugins(error: BaseException) -> BaseException:
+    """The failure itself, where ADK says only that it came out of one of our plugins."""
+    ours = (f"Error in plugin '{WATCHER}'", f"Error in plugin '{ANSWERER}'")
+    while error.__cause__ is not None and (isinstance(error, CallbackFailed) or str(error).startswith(ours)):
+        error = error.__cause__
+    return error
+
+
 class WatcherPlugin(BasePlugin):
     """Tells the conductor what the invocation does.  Changes nothing but the tools of a request."""
 
@@ -75,7 +84,9 @@ class WatcherPlugin(BasePlugin):
         _turn()
         return None
 
-    async def after_agent_callback(self, *, agent: BaseAgent, callback_context: CallbackContext) -> types.Content | None:
+    async def after_agent_callback(
+        self, *, agent: BaseAgent, callback_context: CallbackContext
+    ) -> types.Content | None:
         _turn().conductor.end_lane((callback_context.branch, agent.name))
         return None
 
@@ -170,12 +181,13 @@ class AnswererPlugin(BasePlugin):
         super().__init__(name=ANSWERER)
 
     async def on_tool_error_callback(
-        self, *, tool: BaseTool, tool_args: dict[str, Any], tool_context: ToolContext, error: Exception
+        self, *, tool: BaseTool, tool_args: dict[str, Any], tool_context: ToolContext, error: BaseException
     ) -> dict[str, Any] | None:
         core = _turn()
-        if not is_durable(tool):
-            return None  # a control tool or an unknown one: ADK's own rules
-        answer = await self._ask_agent(tool, tool_args, tool_context, error)
+        if not is_durable(tool) or isinstance(error, asyncio.CancelledError):
+            return None  # a control tool, an unknown one, or a call that ADK cancels: its own rules
+        assert isinstance(error, Exception)
+        answer: dict[str, Any] | None = await self._ask_agent(tool, tool_args, tool_context, error)
         if answer is not None:
             return answer
         return _error_answer(core.conductor.find_call(tool_context.function_call_id or ""), error)

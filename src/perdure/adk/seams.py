@@ -23,7 +23,7 @@ from google.adk.flows.llm_flows import functions
 from google.adk.flows.llm_flows.base_llm_flow import BaseLlmFlow
 from google.adk.flows.llm_flows.tools import _caller
 from google.adk.models.base_llm import BaseLlm
-from google.adk.platform import _random as platform_random
+from google.adk.platform import _random as platform_random  # pyright: ignore[reportPrivateUsage]
 from google.adk.platform import time as platform_time
 from google.adk.platform import uuid as platform_uuid
 from google.adk.sessions.state import State
@@ -35,6 +35,7 @@ from google.adk.tools.tool_context import ToolContext
 from google.adk.utils import _callback_pipeline, _sync_runner
 from google.adk.version import __version__ as adk_version
 from google.genai import types
+from pydantic import BaseModel
 
 from perdure.errors import FrameworkDrift
 
@@ -88,20 +89,34 @@ def own_actions(context: ToolContext) -> EventActions:
     return context._event_actions  # pyright: ignore[reportPrivateUsage]
 
 
-def handed_out_containers(context: ToolContext) -> Mapping[str, tuple[Any, Any]]:
-    """The dicts and lists that reads of the state handed out, each with a copy of what it held then."""
-    return context.state._snapshots  # pyright: ignore[reportPrivateUsage]
+class _RememberingState(State):
+    """Keeps the first copy that ADK takes of each dict or list that a read hands out (ADK keeps the last)."""
+
+    def __init__(self, value: dict[str, Any], delta: dict[str, Any], schema: type[BaseModel] | None) -> None:
+        super().__init__(value, delta, schema)
+        self.first_reads: dict[str, tuple[Any, Any]] = {}
+
+    def _take_snapshot(self, key: str, value: Any) -> None:
+        super()._take_snapshot(key, value)
+        taken = self._snapshots.get(key)
+        if taken is not None:
+            self.first_reads.setdefault(key, taken)
 
 
-def reset_state(context: ToolContext) -> None:
-    """Gives the context a fresh view of the session's state, over the actions' present delta."""
-    state = context.state
-    fresh = State(
-        value=invocation_of(context).session.state,
-        delta=own_actions(context).state_delta,
-        schema=state._schema,  # pyright: ignore[reportPrivateUsage]
+def watch_state(context: ToolContext) -> Mapping[str, tuple[Any, Any]]:
+    """Gives the context a fresh view of the session's state, over the actions' delta.
+
+    Returns:
+        what reads through it will hand out: key -> the dict or list, and a copy of what it held at its first read.
+    """
+    actions = context.actions  # records what was written into containers that the former view handed out
+    watched = _RememberingState(
+        invocation_of(context).session.state,
+        actions.state_delta,
+        context.state._schema,  # pyright: ignore[reportPrivateUsage]
     )
-    context._state = fresh  # pyright: ignore[reportPrivateUsage]
+    context._state = watched  # pyright: ignore[reportPrivateUsage]
+    return watched.first_reads
 
 
 def new_function_call_id() -> str:
@@ -182,6 +197,7 @@ SEAMS: tuple[Seam, ...] = (
     Seam("google.adk.agents.context", "Context.get_invocation_context"),
     Seam("google.adk.agents.invocation_context", "new_invocation_context_id"),
     Seam("google.adk.sessions.state", "State._record_nested_writes", ("self",)),
+    Seam("google.adk.sessions.state", "State._take_snapshot", ("self", "key", "value")),
     Seam("google.adk.sessions.base_session_service", "BaseSessionService._commit_event_to_session"),
     Seam("google.adk.flows.llm_flows.functions", "generate_client_function_call_id"),
     Seam("google.adk.tools.function_tool", "FunctionTool._get_mandatory_args", ("self",)),

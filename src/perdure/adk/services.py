@@ -11,7 +11,7 @@ from google.adk.sessions.state import State
 
 from perdure.adk.codec import is_plain, plain
 from perdure.adk.core import TurnCore, current_turn
-from perdure.errors import UsageError
+from perdure.errors import FrameworkDrift, UsageError
 
 
 class TurnSessionService(BaseSessionService):
@@ -39,7 +39,11 @@ class TurnSessionService(BaseSessionService):
         _make_state_storable(event)
         event = await super().append_event(session, event)
         session.last_update_time = event.timestamp
-        core.outbox.add(event)
+        try:
+            core.outbox.add(event)
+        except FrameworkDrift as drift:
+            core.conductor.fail(drift)
+            await core.conductor.park_for_ever()
         return event
 
     async def create_session(

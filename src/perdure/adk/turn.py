@@ -15,7 +15,7 @@ from perdure.adk.conductor import TurnDropped
 from perdure.adk.core import TurnCore, current_turn
 from perdure.adk.failures import error_info
 from perdure.adk.lanes import Call
-from perdure.adk.plugins import CallbackFailed
+from perdure.adk.plugins import cause_behind_plugins
 from perdure.errors import NonDeterminismError, UsageError
 from perdure.session.runner import (
     Approval,
@@ -75,7 +75,7 @@ class AdkLiveTurn:
             if not self._conductor.closing:
                 raise
             return
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001  (whatever ends the invocation is reported by drive)
             self._error = error
         if not self._conductor.closing:
             self._conductor.end()
@@ -163,7 +163,7 @@ class AdkLiveTurn:
             call = conductor.find_call(call_id)
             if call is not None:
                 return call
-            if conductor.ended or conductor.at_rest:
+            if conductor.ended or (conductor.journal.replayed and conductor.at_rest):
                 found = "the end of the invocation" if conductor.ended else "other calls"
                 raise NonDeterminismError(
                     f"tool call {call_id!r} is to run, but the invocation did not ask for it again (found {found})",
@@ -208,10 +208,7 @@ class AdkLiveTurn:
         if self._error is None:
             self._ended_well()
             return DriveFinished(progress)
-        error: BaseException = self._error
-        while isinstance(error.__cause__, CallbackFailed) and error.__cause__.__cause__ is not None:
-            error = error.__cause__.__cause__
-        return DriveFailed(progress, error_info(error))
+        return DriveFailed(progress, error_info(cause_behind_plugins(self._error)))
 
     def _progress(self) -> Progress:
         messages, control_calls = self._core.outbox.take()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import enum
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from datetime import timedelta
 from typing import assert_never
 
@@ -45,7 +45,7 @@ from perdure.session.state import (
 )
 from perdure.store.base import ClaimedSession, InboxItem, InboxKind, SessionStore, SessionWrite
 
-FLUSH_DELAY = timedelta(milliseconds=20)
+FLUSH_DELAY = timedelta(milliseconds=50)
 """How long a text delta or a model call's record waits for a write to go along with before it gets its own."""
 
 
@@ -54,6 +54,8 @@ class _Signal(enum.Enum):
     """Something may be in the inbox, or a deadline may have passed."""
     WAKE = "wake"
     """A task ended, or the session is to be drained."""
+    FLUSH = "flush"
+    """What waits for a write has waited long enough."""
 
 
 class SessionActor:
@@ -132,9 +134,9 @@ class SessionActor:
                     raise self._failure
         finally:
             self._hub.detach(self._feed)
-            for timer in (self._deadline_timer, self._flush_timer):
-                if timer is not None:
-                    timer.cancel()
+            self._cancel_flush()
+            if self._deadline_timer is not None:
+                self._deadline_timer.cancel()
             await self._running.close()
 
     # ------------------------------------------------------------ the loop
@@ -159,6 +161,8 @@ class SessionActor:
             await self._release()
         elif arrival is _Signal.LOOK:
             await self._look()
+        elif arrival is _Signal.FLUSH:
+            await self._flush()
         elif isinstance(arrival, Arrival):
             await self._apply(arrival)
 
@@ -204,9 +208,14 @@ class SessionActor:
         draft = await self._draft(commands, NOTHING if stale else arrival.attachment)
         write = draft.finish(before, after)
         self.state, self._book, self._message_count = after, draft.book, draft.message_count
+        if self._book is None or not self._book.unwritten_models:
+            self._cancel_flush()
         if self._may_release():
             write = replace(write, kinds=(*write.kinds, DurableWrite.SESSION_RELEASED), release=True)
-        if not _is_empty(write):
+        if _is_begin_only(write, commands):
+            # Nothing outside depends on it yet: a model call may be repeated, and later writes wait for this one.
+            self._running.start(f"begin {write.turn_id}", self._commit(write))
+        elif not _is_empty(write):
             await self._commit(write)
         self._released = write.release
         if arrival.applied is not None and not arrival.applied.done():
@@ -269,8 +278,7 @@ class SessionActor:
 
     async def _commit(self, write: SessionWrite) -> None:
         await self._store.commit(self.lease, write, self._clock.now_ms())
-        if write.events:
-            self._feed.stored(write.events[-1].number)
+        self._feed.stored(write.events)
 
     async def _release(self) -> None:
         """Gives the session up.  A turn that waits is dropped from memory; a replay brings it back."""
@@ -297,11 +305,20 @@ class SessionActor:
     def _flush_soon(self) -> None:
         if self._flush_timer is None:
             loop = asyncio.get_running_loop()
-            self._flush_timer = loop.call_later(FLUSH_DELAY.total_seconds(), self._flush)
+            self._flush_timer = loop.call_later(FLUSH_DELAY.total_seconds(), self._flush_due)
 
-    def _flush(self) -> None:
-        """Writes what waits for a write, if no write of the loop took it along by now."""
+    def _flush_due(self) -> None:
         self._flush_timer = None
+        # Only the loop writes: a write made here could overtake, or be overtaken by, the one that is being made.
+        self._arrivals.put_nowait(_Signal.FLUSH)
+
+    def _cancel_flush(self) -> None:
+        if self._flush_timer is not None:
+            self._flush_timer.cancel()
+            self._flush_timer = None
+
+    async def _flush(self) -> None:
+        """Writes what waits for a write, if no write of the loop took it along by now."""
         book = self._book
         models = tuple(book.unwritten_models) if book is not None else ()
         events = self._feed.take_unstored()
@@ -316,8 +333,7 @@ class SessionActor:
             turn_id=book.turn_id if book is not None else None,
             events=events,
         )
-        last = events[-1].number if events else models[-1].sequence
-        self._running.start(f"flush {len(events)} {last}", self._commit(write))
+        await self._commit(write)
 
     def _set_deadline_timer(self) -> None:
         if self._deadline_timer is not None:
@@ -354,6 +370,14 @@ def _arrival_of(item: InboxItem) -> Arrival:
             assert_never(item.kind)
 
 
+def _is_begin_only(write: SessionWrite, commands: Sequence[Command]) -> bool:
+    """Whether the write begins a turn and does nothing else that something would have to wait for."""
+    return write.begin is not None and write.turn is None and not any(isinstance(c, RunCall) for c in commands)
+
+
+_CONTENT = tuple(part.name for part in fields(SessionWrite) if part.name not in ("kinds", "turn_id"))
+
+
 def _is_empty(write: SessionWrite) -> bool:
-    """Whether there is nothing to store; ``kinds`` alone is nothing."""
-    return replace(write, kinds=()) == SessionWrite(kinds=(), turn_id=write.turn_id)
+    """Whether there is nothing to store; ``kinds`` and ``turn_id`` alone are nothing."""
+    return not any(getattr(write, part) for part in _CONTENT)

@@ -10,6 +10,7 @@ from typing import Protocol, Self
 from perdure.clock import Clock
 from perdure.engine.feed import Subscription
 from perdure.ids import IdSource
+from perdure.session.model import AgentEventType
 from perdure.session.runner import AgentSessionFlow
 from perdure.store.base import SessionStore
 
@@ -65,8 +66,12 @@ class Engine(Protocol):
         """
         ...
 
-    def subscribe(self, session_id: str) -> Subscription:
-        """Watches the live stream of a session in this process.  End it with ``unsubscribe``."""
+    def subscribe(self, session_id: str, only: frozenset[AgentEventType] | None = None) -> Subscription:
+        """Watches the live stream of a session in this process.  End it with ``unsubscribe``.
+
+        Args:
+            only: the types of the events to watch for; ``None``: all.
+        """
         ...
 
     def unsubscribe(self, session_id: str, subscription: Subscription) -> None: ...

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict, deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from perdure.clock import to_datetime
 from perdure.session.events import cursor_for
 from perdure.session.model import AgentEvent, AgentEventType, JsonObject
-from perdure.store.base import EventPut
+from perdure.store.base import Change, EventPut
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,12 +27,20 @@ class Shown:
 
 @dataclass(eq=False, slots=True)
 class Subscription:
-    """What one reader has not taken yet."""
+    """What one reader has not taken yet.
 
+    Attributes:
+        only: the types of the events that the reader wants; ``None``: all.
+        wake: set when there are new items, or when the store changed in a way that no item tells of.
+    """
+
+    only: frozenset[AgentEventType] | None = None
     items: deque[Shown] = field(default_factory=deque[Shown])
     wake: asyncio.Event = field(default_factory=asyncio.Event)
 
     def put(self, shown: Shown) -> None:
+        if self.only is not None and shown.event.type not in self.only:
+            return
         self.items.append(shown)
         self.wake.set()
 
@@ -43,9 +52,9 @@ class FeedHub:
         self._readers: dict[str, set[Subscription]] = defaultdict(set)
         self._feeds: dict[str, SessionFeed] = {}
 
-    def subscribe(self, session_id: str) -> Subscription:
+    def subscribe(self, session_id: str, only: frozenset[AgentEventType] | None = None) -> Subscription:
         """A new reader.  It starts with what is shown but not stored yet, so that store and reader leave no gap."""
-        subscription = Subscription()
+        subscription = Subscription(only)
         self._readers[session_id].add(subscription)
         feed = self._feeds.get(session_id)
         if feed is not None:
@@ -66,16 +75,24 @@ class FeedHub:
     def detach(self, feed: SessionFeed) -> None:
         if self._feeds.get(feed.session_id) is feed:
             del self._feeds[feed.session_id]
+            # Its last write may be on disk although it could not show it.
+            self.look(feed.session_id)
 
     def show(self, session_id: str, shown: Shown) -> None:
         for reader in self._readers.get(session_id, ()):
             reader.put(shown)
 
-    def wake(self, sessions: frozenset[str] | None) -> None:
-        """The store changed: readers of these sessions (``None``: all) look into it."""
+    def store_changed(self, change: Change) -> None:
+        """Readers look into the store, unless an owner in this process wrote: that is shown by its feed."""
+        sessions = change.sessions
         for session_id in self._readers.keys() if sessions is None else sessions & self._readers.keys():
-            for reader in self._readers[session_id]:
-                reader.wake.set()
+            if change.work or session_id not in self._feeds:
+                self.look(session_id)
+
+    def look(self, session_id: str) -> None:
+        """The session changed in a way that no event tells of: its readers look into the store."""
+        for reader in self._readers.get(session_id, ()):
+            reader.wake.set()
 
 
 @dataclass(slots=True)
@@ -137,8 +154,12 @@ class SessionFeed:
                 puts.append(EventPut(entry.number, entry.event))
         return tuple(puts)
 
-    def stored(self, last: int) -> None:
-        """Everything up to number ``last`` is on disk."""
+    def stored(self, events: Sequence[EventPut]) -> None:
+        """A write is on disk, and with it these events."""
+        if not events:
+            self._hub.look(self.session_id)
+            return
+        last = events[-1].number
         for entry in self._entries:
             if entry.number <= last:
                 entry.stored = True

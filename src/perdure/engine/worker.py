@@ -15,6 +15,7 @@ from perdure.engine.feed import FeedHub
 from perdure.errors import LeaseLost, StoreError
 from perdure.faults import DurableWrite, InjectedFault
 from perdure.ids import IdSource
+from perdure.session.model import SessionStatus
 from perdure.session.runner import AgentSessionFlow
 from perdure.store.base import Change, ClaimedSession, Lease, SessionStore, SessionWrite, Worker
 
@@ -154,14 +155,25 @@ class EngineWorker:
                     claimed = await self._store.claim(self._worker_id, tuple(self._flows), limit, self._clock.now_ms())
                     for session in claimed:
                         self._adopt(session)
-                    if not claimed:
+                    if len(claimed) < limit:
                         break
                     # Let the sessions make a step first: under load this leaves the rest to less busy workers.
                     await asyncio.sleep(0)
             except (StoreError, InjectedFault) as error:
                 logger.warning("claiming failed, trying again: %s", error)
-                await asyncio.sleep(FIRST_RETRY_DELAY.total_seconds())
+                await self._give_back_unheld()
                 self._work.set()
+
+    async def _give_back_unheld(self) -> None:
+        """After a failed claim: it may be on disk all the same, and then nobody would run what it took."""
+        while True:
+            await asyncio.sleep(FIRST_RETRY_DELAY.total_seconds())
+            try:
+                await self._store.free_unheld(self._worker_id, tuple(self._actors), self._clock.now_ms())
+            except (StoreError, InjectedFault) as error:
+                logger.warning("freeing sessions after a failed claim failed, trying again: %s", error)
+            else:
+                return
 
     async def _wait_for_work(self) -> None:
         """Waits for a change of the store, or for the next deadline of a session that nobody owns."""
@@ -224,10 +236,13 @@ class EngineWorker:
         except Exception as error:  # noqa: BLE001 - whatever it is, the session and the worker must go on
             await self._give_back(actor, error)
         finally:
+            was_full = self.active >= self._options.max_sessions
             if self._actors.get(actor.session_id) is actor:
                 del self._actors[actor.session_id]
                 del self._tasks[actor.session_id]
-            self._work.set()
+            # Work that the session leaves is told of by its release; a deadline, or room for another session, is not.
+            if was_full or actor.state.status is SessionStatus.WAITING:
+                self._work.set()
 
     async def _give_back(self, actor: SessionActor, error: Exception) -> None:
         """Frees a session whose actor failed, after a pause that grows with each failure in a row."""

@@ -542,6 +542,17 @@ class SessionStore(Protocol):
         """
         ...
 
+    async def free_unheld(self, worker_id: str, held: Sequence[str], now_ms: int) -> int:
+        """Frees the sessions that the worker owns but does not run, because the answer to a claim was lost.
+
+        Args:
+            held: ids of the sessions that it does run.
+
+        Returns:
+            How many sessions that were.
+        """
+        ...
+
     async def claim(
         self, worker_id: str, flow_types: Sequence[str], limit: int, now_ms: int
     ) -> Sequence[ClaimedSession]:

@@ -44,6 +44,7 @@ from perdure.store.sqlite.writer import Transaction, Write
 _DELETIONS = [
     sql(name)
     for name in (
+        "fence_floor_raise",
         "delete_calls",
         "delete_model_calls",
         "delete_turns",

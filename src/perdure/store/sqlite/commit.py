@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from perdure.errors import LeaseLost, TurnNotFound, UsageError
-from perdure.session.model import SessionStatus
+from perdure.session.model import SessionStatus, Usage
 from perdure.store.base import Lease, SessionPut, SessionWrite, TurnBegin
 from perdure.store.codec import error_to_json
 from perdure.store.sqlite.events import Ring, append
@@ -121,7 +121,7 @@ class _Application:
 
     def run(self) -> None:
         write, session = self.write, self.session
-        counters = (session.message_count, session.step_count, self.ring.size)
+        before = self._counters()
         # A turn may end and the next one begin in one write; what is about the one that ends comes first.
         begins_first = session.open_turn_key is None
         if write.begin is not None and begins_first:
@@ -136,8 +136,10 @@ class _Application:
         if self.prepared.events:
             append(self.transaction, session.key, self.lease.fence, self.ring, self.prepared.events)
         self._put_session()
-        if write.usage is not None or counters != (session.message_count, session.step_count, self.ring.size):
-            self._put_counters()
+        if write.usage is not None:
+            self._add_usage(write.usage)
+        if self._counters() != before:
+            self.transaction.execute(_SESSION_COUNT, (*self._counters(), session.key))
         if write.release:
             self._release()
         self.transaction.changed((self.lease.session_id,), work=False)
@@ -313,26 +315,17 @@ class _Application:
         session.blocked = error_to_json(put.blocked)
         session.definition = put.definition or session.definition
 
-    def _put_counters(self) -> None:
-        session, ring, usage = self.session, self.ring, self.write.usage
-        if usage is not None:
-            session.input_tokens += usage.input_tokens
-            session.output_tokens += usage.output_tokens
-            session.model_calls += usage.model_calls
-        self.transaction.execute(
-            _SESSION_COUNT,
-            (
-                session.message_count,
-                session.step_count,
-                session.input_tokens,
-                session.output_tokens,
-                session.model_calls,
-                ring.size,
-                ring.trimmed_fence,
-                ring.trimmed_number,
-                session.key,
-            ),
-        )
+    def _add_usage(self, usage: Usage) -> None:
+        self.session.input_tokens += usage.input_tokens
+        self.session.output_tokens += usage.output_tokens
+        self.session.model_calls += usage.model_calls
+
+    def _counters(self) -> tuple[int, ...]:
+        """The columns of ``session_count``."""
+        session, ring = self.session, self.ring
+        log = (session.message_count, session.step_count)
+        usage = (session.input_tokens, session.output_tokens, session.model_calls)
+        return (*log, *usage, ring.size, ring.trimmed_fence, ring.trimmed_number)
 
     def _release(self) -> None:
         facts = (self.session.key, self.now_ms, self.write.wake_at_ms)

@@ -36,10 +36,7 @@ def translate(error: sqlite3.Error | OSError | Unreadable, address: str, *, wait
         case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
             return busy(address, waited)
         case sqlite3.SQLITE_READONLY:
-            return StoreReadOnly(
-                f"{address} cannot be written ({error}); make the file and its directory writable for this user",
-                address=address,
-            )
+            return read_only(address, str(error))
         case sqlite3.SQLITE_FULL:
             return StoreFull(
                 f"{address}: no space is left ({error}), and nothing of this write was stored; free disk space or "
@@ -66,6 +63,13 @@ def busy(address: str, waited: float) -> StoreBusy:
         "shell, a backup, a stopped process) and let it finish",
         address=address,
         waited=round(waited, 1),
+    )
+
+
+def read_only(address: str, reason: str) -> StoreReadOnly:
+    return StoreReadOnly(
+        f"{address} cannot be written ({reason}); make the file and its directory writable for this user",
+        address=address,
     )
 
 

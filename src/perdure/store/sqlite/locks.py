@@ -100,7 +100,7 @@ class WorkerLocks:
         self.forget(worker_id)
 
     def close(self) -> None:
-        """Lets go of everything."""
-        for worker_id in tuple(self._held):
-            self.release(worker_id)
+        """Lets go of everything.  The files stay, so that others notice at once whose workers are gone."""
+        while self._held:
+            os.close(self._held.popitem()[1])
         self.keep_watching(set())

@@ -10,9 +10,8 @@ import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 
-from perdure.errors import StoreError
 from perdure.store.base import Change
-from perdure.store.sqlite.reader import Readers
+from perdure.store.sqlite.schema import Database
 from perdure.store.sqlite.signals import Signals, default_run_dir
 
 SAFETY_POLL = 1.0
@@ -29,19 +28,19 @@ class Notices:
 
     def __init__(
         self,
-        database: Path,
+        database: Database,
         run_dir: Path | None,
         name: str,
         loop: asyncio.AbstractEventLoop,
-        readers: Readers,
         tell: Callable[[Change], None],
     ) -> None:
         self._loop = loop
-        self._readers = readers
         self._tell = tell
-        self._run_dir = run_dir or default_run_dir(database)
+        self._database = database
+        self._run_dir = run_dir or default_run_dir(database.path)
         self._name = name
-        self._versions: dict[int, int] = {}
+        self._connection: sqlite3.Connection | None = None
+        self._version = 0
         self._poll: asyncio.Task[None] | None = None
         self._signals: Signals | None = None
 
@@ -51,7 +50,14 @@ class Notices:
         return FALLBACK_POLL if self._signals is None else SAFETY_POLL
 
     def start(self) -> None:
-        """Starts to listen."""
+        """Starts to listen: from here on no change is missed.
+
+        Raises:
+            sqlite3.Error: the database cannot be opened.
+        """
+        self._connection = self._database.reader()
+        self._connection.execute("PRAGMA busy_timeout = 0")  # It is used in the event loop.
+        self._look()
         self._bind()
         self._poll = self._loop.create_task(self._keep_polling(), name="perdure-store-poll")
 
@@ -83,8 +89,11 @@ class Notices:
             self._poll = None
 
     def close(self) -> None:
-        """Lets go of the socket."""
+        """Lets go of the socket and the connection."""
         self._unbind()
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
 
     def _on_signal(self, signals: Signals) -> None:
         change = signals.receive()
@@ -97,16 +106,15 @@ class Notices:
             if self._signals is not None and not self._signals.intact:
                 self._unbind()
                 self._bind()
-            try:
-                changed = await self._readers.read(self._look)
-            except StoreError:
-                changed = True  # Whoever listens will meet the same error and can say so.
-            if changed:
+            if self._look():
                 self._tell(ANYTHING)
 
-    def _look(self, connection: sqlite3.Connection) -> bool:
-        """Whether the database changed since this connection looked last."""
-        (version,) = connection.execute("PRAGMA data_version").fetchone()
-        before = self._versions.get(id(connection))
-        self._versions[id(connection)] = version
-        return before is not None and before != version
+    def _look(self) -> bool:
+        """Whether the database changed since the last look.  A few microseconds; no disk access."""
+        assert self._connection is not None
+        before = self._version
+        try:
+            (self._version,) = self._connection.execute("PRAGMA data_version").fetchone()
+        except sqlite3.Error:
+            return True  # Whoever is told looks, and meets the same error where it can be reported.
+        return before != self._version

@@ -1,4 +1,6 @@
 -- Every statement of the SQLite store, each with a name and what it is for.
+--
+-- INDEXED BY is where SQLite would guess: without statistics it takes the wrong one of several indexes.
 
 -- ================================================================ clients
 
@@ -12,10 +14,16 @@ SELECT session_key, fingerprint, first_turn_id, status, closing, closed, blocked
 FROM sessions WHERE session_id = ?;
 
 -- name: session_insert
--- A new session.
+-- A new session.  Its fence starts above those of all deleted sessions: a lease of an earlier session of the same id
+-- must never fit.
 INSERT INTO sessions (session_id, incarnation, fingerprint, first_turn_id, flow_type, app_name, user_id, status,
-                      await_step_id, step_count, event_capacity, created_at_ms, updated_at_ms)
-VALUES (?, ?, ?, ?, ?, ?, ?, 'idle', ?, 1, ?, ?, ?);
+                      await_step_id, step_count, event_capacity, created_at_ms, updated_at_ms, fence)
+VALUES (?, ?, ?, ?, ?, ?, ?, 'idle', ?, 1, ?, ?, ?, (SELECT CAST(value AS INTEGER) FROM meta WHERE name = 'fence_floor'));
+
+-- name: fence_floor_raise
+-- The session is about to be deleted: later ones start above its fence.
+UPDATE meta SET value = max(CAST(value AS INTEGER), (SELECT fence FROM sessions WHERE session_key = ?))
+WHERE name = 'fence_floor';
 
 -- name: session_take_position
 -- The session has a new inbox item: gives it a position, and wakes the session unless it is owned (its owner looks by
@@ -348,14 +356,15 @@ SELECT flow_type, definition FROM worker_flows WHERE worker_id = ?;
 
 -- name: sessions_to_check
 -- Makes the sessions due that were recorded under other code than the worker has, or are blocked.
-UPDATE sessions SET due_since_ms = ?1
+UPDATE sessions INDEXED BY sessions_open SET due_since_ms = ?1
 WHERE open_turn_key IS NOT NULL AND flow_type = ?2 AND owner IS NULL AND due_since_ms IS NULL
   AND (blocked IS NOT NULL OR definition IS NOT ?3)
 RETURNING session_id;
 
 -- name: sessions_free
--- Frees all sessions of a worker that is gone; the new fence refuses whatever it may still write.
-UPDATE sessions
+-- Frees all sessions that a worker owns, but for those in a JSON list of ids; the new fence refuses whatever it may
+-- still write.
+UPDATE sessions INDEXED BY sessions_owned
 SET owner = NULL,
     fence = fence + 1,
     wake_at_ms = (SELECT min(deadline_ms) FROM interrupts AS w
@@ -367,25 +376,26 @@ SET owner = NULL,
         WHEN blocked IS NULL AND EXISTS (SELECT 1 FROM turns AS t WHERE t.turn_key = open_turn_key
                                          AND t.status = 'running') THEN ?2
         END
-WHERE owner = ?1
+WHERE owner = ?1 AND session_id NOT IN (SELECT value FROM json_each(?3))
 RETURNING session_id;
 
 -- ================================================================ claims
 
 -- name: due_sessions
 -- Sessions of a flow type that have something to do, oldest first.
-SELECT due_since_ms, session_key FROM sessions WHERE due_since_ms IS NOT NULL AND flow_type = ?
+SELECT due_since_ms, session_key FROM sessions INDEXED BY sessions_due
+WHERE due_since_ms IS NOT NULL AND flow_type = ?
 ORDER BY due_since_ms LIMIT ?;
 
 -- name: waking_sessions
 -- Sessions of a flow type whose time has come, oldest first.
-SELECT wake_at_ms, session_key FROM sessions
+SELECT wake_at_ms, session_key FROM sessions INDEXED BY sessions_wake
 WHERE wake_at_ms IS NOT NULL AND owner IS NULL AND blocked IS NULL AND flow_type = ? AND wake_at_ms <= ?
 ORDER BY wake_at_ms LIMIT ?;
 
 -- name: next_wake
 -- The earliest wake-up of a flow type.
-SELECT min(wake_at_ms) FROM sessions
+SELECT min(wake_at_ms) FROM sessions INDEXED BY sessions_wake
 WHERE wake_at_ms IS NOT NULL AND owner IS NULL AND blocked IS NULL AND flow_type = ?;
 
 -- name: session_claim
@@ -521,7 +531,7 @@ SELECT session_id, flow_type, user_id, status, turn_count,
        (SELECT count(*) FROM interrupts AS i WHERE i.session_key = sessions.session_key AND i.status = 'pending'),
        (SELECT count(*) FROM inbox AS b WHERE b.session_key = sessions.session_key AND b.kind = 'message'),
        created_at_ms, updated_at_ms, session_key
-FROM sessions
+FROM sessions INDEXED BY sessions_by_change
 WHERE (updated_at_ms, session_key) < (?4, ?5)
   AND (?1 IS NULL OR user_id = ?1) AND (?2 IS NULL OR status = ?2) AND (?3 IS NULL OR flow_type = ?3)
 ORDER BY updated_at_ms DESC, session_key DESC LIMIT ?6;

@@ -1,4 +1,4 @@
-"""A few threads that read beside the writer, each with a connection that cannot write.
+"""Reads beside the writer, with connections that cannot write: in a few threads, or at once when they are small.
 
 Each read sees one state of the database, however many statements it takes.
 """
@@ -27,7 +27,7 @@ Read = Callable[[sqlite3.Connection], T]
 
 @dataclass(slots=True, eq=False)
 class Readers:
-    """The reading threads; each starts when it is first needed."""
+    """The reading threads, each of which starts when it is first needed, and a connection of the event loop's own."""
 
     database: Database
     loop: asyncio.AbstractEventLoop
@@ -36,6 +36,20 @@ class Readers:
     )
     _threads: list[threading.Thread] = field(default_factory=list[threading.Thread])
     _waiting: int = 0
+    _own: sqlite3.Connection | None = None
+
+    def read_now(self, read: Read[T]) -> T:
+        """Runs ``read`` in the event loop.
+
+        For reads of a few rows by index: they take less time than it takes to hand them to a thread, and in WAL mode no
+        writer makes them wait.
+        """
+        try:
+            if self._own is None:
+                self._own = self.database.reader()
+            return _in_one_state(self._own, read)
+        except (sqlite3.Error, Unreadable) as raised:
+            raise translate(raised, self.database.address, waited=self.database.busy_timeout) from raised
 
     def read(self, read: Read[T]) -> asyncio.Future[T]:
         """Runs ``read`` in one of the threads."""
@@ -55,6 +69,9 @@ class Readers:
         for thread in self._threads:
             thread.join()
         self._threads.clear()
+        if self._own is not None:
+            self._own.close()
+            self._own = None
 
     def _run(self) -> None:
         connection: sqlite3.Connection | None = None

@@ -5,6 +5,7 @@ A database is ours by its ``application_id`` and its ``meta`` table; ``user_vers
 
 from __future__ import annotations
 
+import os
 import re
 import sqlite3
 import time
@@ -14,7 +15,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Literal, TypeVar
 
-from perdure.store.sqlite.errors import address_of, no_directory, not_ours, too_new, translate, unavailable
+from perdure.store.sqlite.errors import address_of, no_directory, not_ours, read_only, too_new, translate, unavailable
 from perdure.store.sqlite.queries import PACKAGE, read_text
 
 Durability = Literal["power", "process"]
@@ -85,8 +86,12 @@ def prepare(database: Database, schema: Schema, now_ms: int) -> None:
     Raises:
         StoreNotOurs, StoreTooNew, StoreBusy, StoreReadOnly, StoreFull, StoreUnavailable
     """
-    if not database.path.parent.is_dir():
-        raise no_directory(database.address, database.path.parent)
+    directory = database.path.parent
+    if not directory.is_dir():
+        raise no_directory(database.address, directory)
+    if not os.access(directory, os.W_OK) or (database.path.exists() and not os.access(database.path, os.W_OK)):
+        # SQLite would say "unable to open": it needs files of its own beside the database.
+        raise read_only(database.address, "permission denied, or a read-only file system")
     deadline = time.monotonic() + database.busy_timeout
     try:
         connection = database.connect()

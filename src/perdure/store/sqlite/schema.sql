@@ -8,6 +8,8 @@ CREATE TABLE meta (
     value TEXT NOT NULL
 ) STRICT, WITHOUT ROWID;
 
+INSERT INTO meta VALUES ('fence_floor', '0'); -- new sessions start above it
+
 CREATE TABLE sessions (
     session_key    INTEGER PRIMARY KEY,
     session_id     TEXT    NOT NULL UNIQUE,

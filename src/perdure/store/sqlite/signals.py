@@ -39,7 +39,7 @@ _NO_WORK = b"-"
 def default_run_dir(database: Path) -> Path:
     """The directory of a database's sockets: short, private to this user, the same for every process of it."""
     digest = hashlib.sha256(os.fsencode(os.path.realpath(database))).hexdigest()[:16]
-    return Path(tempfile.gettempdir()) / f"perdure-{os.getuid()}" / digest
+    return Path(tempfile.gettempdir()) / f"perdure-{os.getuid()}-{digest}"
 
 
 def encode(change: Change) -> bytes:
@@ -93,8 +93,7 @@ class Signals:
             OSError: sockets do not work here (path too long, no permission, not this user's directory).
         """
         self._directory = run_dir
-        run_dir.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        run_dir.mkdir(mode=0o700, exist_ok=True)
+        run_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         found = os.lstat(run_dir)
         if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
             raise PermissionError(f"{run_dir} is not a private directory of this user")

@@ -109,13 +109,15 @@ class SqliteStore:
         now_ms = self._clock.now_ms()
         await loop.run_in_executor(None, prepare, self._database, released_schema(), now_ms)
         readers = Readers(self._database, loop)
-        notices = Notices(self._database.path, self._run_dir, self._ids.new_id(), loop, readers, self._tell)
+        notices = Notices(self._database, self._run_dir, self._ids.new_id(), loop, self._tell)
         writer = Writer(self._database, loop, notices.send, self._tell)
         try:
-            await loop.run_in_executor(None, writer.start)
+            notices.start()
+            writer.start()
         except sqlite3.Error as error:
+            await notices.stop()
+            notices.close()
             raise translate(error, self.address) from error
-        notices.start()
         self._open = (writer, readers, notices)
 
     async def close(self) -> None:
@@ -193,7 +195,7 @@ class SqliteStore:
 
     async def read_snapshot(self, session_id: str, now_ms: int) -> AgentSnapshot:
         """See ``SessionStore``."""
-        return await self._readers.read(lambda connection: reading.snapshot(connection, session_id, now_ms))
+        return self._readers.read_now(lambda connection: reading.snapshot(connection, session_id, now_ms))
 
     async def read_interrupt(self, session_id: str, interrupt_id: str) -> Interrupt:
         """See ``SessionStore``."""
@@ -243,7 +245,7 @@ class SqliteStore:
 
     async def reap_workers(self, now_ms: int) -> int:
         """See ``SessionStore``."""
-        known = await self._readers.read(workers.all_workers)
+        known = self._readers.read_now(workers.all_workers)
         others = {worker_id: until for worker_id, until in known if not self._locks.holds(worker_id)}
         # Whoever looks is alive: after a long stall it renews its own lease, rather than give up what it runs.
         self._locks.keep_watching(others.keys())
@@ -255,23 +257,27 @@ class SqliteStore:
             self._locks.remove(worker_id)
         return removed
 
+    async def free_unheld(self, worker_id: str, held: Sequence[str], now_ms: int) -> int:
+        """See ``SessionStore``."""
+        return await self._writer.submit(workers.free_unheld(worker_id, held, now_ms))
+
     async def claim(
         self, worker_id: str, flow_types: Sequence[str], limit: int, now_ms: int
     ) -> Sequence[ClaimedSession]:
         """See ``SessionStore``."""
         types = tuple(flow_types)
-        if not await self._readers.read(lambda connection: workers.due_sessions(connection, types, 1, now_ms)):
+        if not self._readers.read_now(lambda connection: workers.due_sessions(connection, types, 1, now_ms)):
             return ()
         return await self._writer.submit(workers.claim(worker_id, types, limit, now_ms))
 
     async def next_wake_ms(self, flow_types: Sequence[str]) -> int | None:
         """See ``SessionStore``."""
         types = tuple(flow_types)
-        return await self._readers.read(lambda connection: workers.next_wake(connection, types))
+        return self._readers.read_now(lambda connection: workers.next_wake(connection, types))
 
     async def read_inbox(self, lease: Lease) -> Sequence[InboxItem]:
         """See ``SessionStore``."""
-        return await self._readers.read(
+        return self._readers.read_now(
             lambda connection: workers.read_inbox(connection, check_lease(connection, lease), lease.session_id)
         )
 
@@ -289,4 +295,4 @@ class SqliteStore:
 
     async def read_turn_state(self, session_id: str, turn_number: int) -> JsonObject:
         """See ``SessionStore``."""
-        return await self._readers.read(lambda connection: reading.turn_state(connection, session_id, turn_number))
+        return self._readers.read_now(lambda connection: reading.turn_state(connection, session_id, turn_number))

@@ -5,6 +5,7 @@ Each function returns a write for the writer's thread; what only looks takes a r
 
 from __future__ import annotations
 
+import json
 import os
 import sqlite3
 from collections.abc import Sequence
@@ -86,11 +87,21 @@ def remove_workers(worker_ids: Sequence[str], now_ms: int) -> Write[int]:
         for worker_id in worker_ids:
             removed += transaction.execute(_WORKER_DELETE, (worker_id,)).rowcount
             transaction.execute(_WORKER_FLOWS_DELETE, (worker_id,))
-            freed = transaction.execute(_SESSIONS_FREE, (worker_id, now_ms)).fetchall()
-            transaction.changed((session_id for (session_id,) in freed), work=bool(freed))
+            _free(transaction, worker_id, (), now_ms)
         return removed
 
     return write
+
+
+def free_unheld(worker_id: str, held: Sequence[str], now_ms: int) -> Write[int]:
+    """Frees what a live worker owns but does not run.  Returns how many sessions that were."""
+    return lambda transaction: _free(transaction, worker_id, held, now_ms)
+
+
+def _free(transaction: Transaction, worker_id: str, held: Sequence[str], now_ms: int) -> int:
+    freed = transaction.execute(_SESSIONS_FREE, (worker_id, now_ms, json.dumps(held))).fetchall()
+    transaction.changed((session_id for (session_id,) in freed), work=bool(freed))
+    return len(freed)
 
 
 def all_workers(connection: sqlite3.Connection) -> list[tuple[str, int]]:

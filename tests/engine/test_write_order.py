@@ -1,0 +1,49 @@
+"""The writes of a session reach the store in the order in which they came up."""
+
+from __future__ import annotations
+
+import pytest
+from tests.engine.conftest import Stage, shape
+from tests.support.play import Play
+
+from perdure import AgentSessionClient, TurnStatus
+from perdure.engine.actor import SessionActor
+from perdure.engine.book import TurnBook
+from perdure.engine.running import RunningSteps
+
+
+async def test_a_flush_that_falls_due_as_its_turn_ends_does_not_come_behind_the_end(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    actors: list[SessionActor] = []
+    run_model = RunningSteps._run_model
+
+    def keep_the_timer_away(self: SessionActor) -> None:
+        actors.append(self)
+
+    async def and_flush(self: RunningSteps, book: TurnBook, step_id: str, call_ids: tuple[str, ...]) -> None:
+        await run_model(self, book, step_id, call_ids)
+        # The result is on its way to the loop, which has not seen it: the worst moment.
+        actors[0]._flush_due()
+
+    monkeypatch.setattr(SessionActor, "_flush_soon", keep_the_timer_away)
+    monkeypatch.setattr(RunningSteps, "_run_model", and_flush)
+
+    async def script(play: Play) -> None:
+        await play.model("m1", "done")
+        play.say("done")
+
+    flow = stage.flow(script)
+    async with stage.engine(flow) as engine, engine.worker():
+        client = AgentSessionClient(engine, flow)
+        await client.start_session("s", "hello")
+        snapshot = await client.wait("s", timeout=10)
+        assert snapshot.turn is not None
+        assert snapshot.turn.status is TurnStatus.COMPLETED
+        assert (snapshot.turn.usage.model_calls, snapshot.usage.model_calls) == (1, 1)
+        assert await shape(client, "s") == [
+            "AwaitUserMessage succeeded",
+            "RunModel succeeded",
+            "AwaitUserMessage pending",
+        ]
+    assert actors

@@ -1,0 +1,7 @@
+"""The session loop keeps its rules whatever it is told, in whatever order."""
+
+from __future__ import annotations
+
+from tests.support.flow_machine import FlowMachine
+
+TestFlowMachine = FlowMachine.TestCase
