@@ -36,7 +36,7 @@ def forget_agents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[N
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The working directory, with ``agent.py`` in it."""
     (tmp_path / "agent.py").write_text(AGENT.read_text(encoding="utf-8"), encoding="utf-8")
     monkeypatch.chdir(tmp_path)

@@ -32,7 +32,7 @@ def test_the_example_refunds_once_and_asks_first(folder: Path, cli: Cli) -> None
 def test_the_example_goes_on_after_a_kill_at_its_question(folder: Path) -> None:
     with Terminal("chat", EXAMPLE, cwd=folder, SUPPORT_SCRIPTED="1") as terminal:
         terminal.expect("> ")
-        terminal.type("Refund my last order, I am customer 9\n")
+        terminal.write("Refund my last order, I am customer 9\n")
         terminal.expect("why not > ")
         terminal.kill()
     done = run_program("chat", EXAMPLE, cwd=folder, stdin="y\n", SUPPORT_SCRIPTED="1")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -35,7 +35,7 @@ perdure_options = {"tool_policies": {"work": ToolPolicy(ToolEffect.IDEMPOTENT_WR
 
 
 @contextmanager
-def serving(*targets: str, cwd: Path) -> Iterator[subprocess.Popen[str]]:
+def serving(*targets: str, cwd: Path) -> Generator[subprocess.Popen[str], None, None]:
     """A worker that is ready; killed at the end if it is still there."""
     with start_program("serve", *targets, cwd=cwd) as program:
         try:
