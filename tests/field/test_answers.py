@@ -1,4 +1,4 @@
-"""Answers to interrupts: what reaches the tool and the model, who gave them, and what happens when many come at once."""
+"""Answers to interrupts: what reaches the tool and the model, who gave them, many of them at once."""
 
 from __future__ import annotations
 
@@ -8,14 +8,16 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import pytest
-from google.adk.tools import FunctionTool
+from google.adk.tools.function_tool import FunctionTool
 from google.adk.tools.tool_context import ToolContext
 from tests.field.support import (
+    PATIENCE,
     READ,
     SESSION,
     Field,
     answer_all,
     answers_in,
+    at_rest,
     events_until,
     messages_of,
     say,
@@ -68,7 +70,7 @@ async def test_the_payload_reaches_the_tool_in_another_worker(field: Field) -> N
         (interrupt,) = (await client.get_agent_snapshot(SESSION)).pending_interrupts
         await client.resolve_interrupt(SESSION, interrupt.interrupt_id, approved=True, payload={"limit": 3})
     async with field.working(asking_flow(field)) as client:
-        await client.wait(SESSION, timeout=60)
+        await client.wait(SESSION, timeout=PATIENCE)
         assert answers_in(field.requests[-1]) == {"pay": {"confirmed": True, "payload": {"limit": 3}}}
         assert field.world == ["pay 5"]
 
@@ -86,7 +88,7 @@ async def test_who_answered_when_and_with_what_is_kept(field: Field) -> None:
         answered = await client.resolve_interrupt(
             SESSION, asked.interrupt_id, approved=False, message="Too much.", payload={"n": 1}, resolved_by="ann"
         )
-        await client.wait(SESSION, timeout=60)
+        await client.wait(SESSION, timeout=PATIENCE)
         kept = await client.resolve_interrupt(
             SESSION, asked.interrupt_id, approved=False, message="Too much.", payload={"n": 1}, resolved_by="ben"
         )
@@ -127,7 +129,7 @@ async def test_twenty_identical_answers_at_once_resume_once(field: Field) -> Non
             )
         )
         assert len({answer.resolved_by for answer in answers}) == 1
-        await clients[0].wait(SESSION, timeout=60)
+        await clients[0].wait(SESSION, timeout=PATIENCE)
         assert field.world == ["pay 5"]
         steps = [step.name.value for step in await steps_of(clients[0]) if "Resume" in step.name.value]
         assert steps == ["ResumeTurn"]
@@ -157,7 +159,7 @@ async def test_of_different_answers_at_once_exactly_one_wins(field: Field) -> No
         losers = [outcome for _, outcome in outcomes if isinstance(outcome, InterruptAlreadyResolved)]
         assert len(losers) == 19
         assert {loser.facts["resolved_by"] for loser in losers} == {f"person {winner}"}
-        await clients[0].wait(SESSION, timeout=60)
+        await clients[0].wait(SESSION, timeout=PATIENCE)
         assert field.world == (["pay 5"] if winner % 2 == 0 else [])
 
 
@@ -171,11 +173,12 @@ async def test_a_later_different_answer_is_refused_for_good(field: Field) -> Non
         with pytest.raises(InterruptAlreadyResolved) as refusal:
             await client.resolve_interrupt(SESSION, interrupt.interrupt_id, approved=True)
         assert refusal.value.facts["resolved_by"] == "ann"
-        for other in ({"message": "No."}, {"payload": 1}):
+        others: list[dict[str, Any]] = [{"message": "No."}, {"payload": 1}]
+        for other in others:
             with pytest.raises(InterruptAlreadyResolved):
                 await client.resolve_interrupt(SESSION, interrupt.interrupt_id, approved=False, **other)
         async with field.working(asking_flow(field)) as worker:
-            await worker.wait(SESSION, timeout=60)
+            await worker.wait(SESSION, timeout=PATIENCE)
             with pytest.raises(InterruptAlreadyResolved):
                 await client.resolve_interrupt(SESSION, interrupt.interrupt_id, approved=True)
         assert field.world == []
@@ -203,11 +206,11 @@ async def test_equal_calls_have_interrupts_of_their_own(field: Field) -> None:
         pending = (await client.get_agent_snapshot(SESSION)).pending_interrupts
         assert [i.interrupt_id for i in pending] == [first.interrupt_id, second.interrupt_id]
         await client.resolve_interrupt(SESSION, second.interrupt_id, approved=False)
-        snapshot = await client.wait(SESSION, timeout=60)
+        snapshot = await client.wait(SESSION, timeout=PATIENCE)
         assert snapshot.status is SessionStatus.WAITING
         assert [i.interrupt_id for i in snapshot.pending_interrupts] == [first.interrupt_id]
         await client.resolve_interrupt(SESSION, first.interrupt_id, approved=True)
-        await client.wait(SESSION, timeout=60)
+        await client.wait(SESSION, timeout=PATIENCE)
         assert field.world == ["pay 5"]
         (message,) = [m for m in await messages_of(client) if m.role.value == "tool"]
         answers = [part["function_response"] for part in message.framework_item["content"]["parts"]]
@@ -222,9 +225,7 @@ async def test_a_withdrawn_interrupt_cannot_be_answered(field: Field) -> None:
         snapshot = await say(client, "pay")
         (interrupt,) = snapshot.pending_interrupts
         await client.cancel_turn(SESSION, turn_id=interrupt.turn_id)
-        snapshot = await client.wait(SESSION, timeout=60)
-        while snapshot.status is SessionStatus.WAITING:
-            snapshot = await client.wait(SESSION, timeout=60)
+        snapshot = await at_rest(client, SessionStatus.IDLE)
         assert (turn_of(snapshot).status, snapshot.pending_interrupts) == (TurnStatus.CANCELLED, ())
         with pytest.raises(InterruptWithdrawn):
             await client.resolve_interrupt(SESSION, interrupt.interrupt_id, approved=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
@@ -160,6 +159,4 @@ async def test_a_database_that_refuses_during_recovery_strands_nothing(
         assert turn_of(snapshot).status is TurnStatus.COMPLETED
         assert field.world == ["look"] * 3
         assert snapshot.usage.model_calls == 2
-    async with asyncio.timeout(PATIENCE):
-        while not await field.nobody_owns_a_session():
-            await asyncio.sleep(0.01)
+    await until(field.nobody_owns_a_session)

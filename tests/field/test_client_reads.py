@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from tests.field.support import SESSION, Field
+from tests.field.support import PATIENCE, SESSION, Field
 
 from perdure.testing import text
 
@@ -32,7 +32,7 @@ async def test_pages_hold_everything_once(field: Field) -> None:
         await client.start_session(SESSION)
         for number in range(7):
             await client.send_user_message(SESSION, f"m{number}")
-        await client.wait(SESSION, timeout=60)
+        await client.wait(SESSION, timeout=PATIENCE)
         for read in (client.list_messages, client.read_step_history):
             whole = (await read(SESSION, limit=1000)).items
             paged: list[object] = []

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Iterable
 
 import pytest
-from google.adk.tools import FunctionTool
+from google.adk.tools.function_tool import FunctionTool
 from tests.field.lives import GO_ON, Hold, life
 from tests.field.support import (
     PATIENCE,
@@ -81,9 +81,11 @@ async def test_events_come_in_the_order_of_what_they_tell(field: Field) -> None:
         assert {event.turn_id for event in events} == {first.turn_id}
         shown = [event for event in events if event.type is Kind.MESSAGE]
         stored = await messages_of(client)
-        assert [(e.data["index"], e.data["framework_item"]) for e in shown] == [(m.index, m.framework_item) for m in stored]
+        assert [(e.data["index"], e.data["framework_item"]) for e in shown] == [
+            (m.index, m.framework_item) for m in stored
+        ]
         started, finished = events[5], events[6]
-        asked = {"tool_name": "look", "tool_call_id": stored[1].tool_call_id, "arguments": {}}
+        asked: dict[str, object] = {"tool_name": "look", "tool_call_id": stored[1].tool_call_id, "arguments": {}}
         assert (started.data, finished.data) == (asked, {**asked, "status": "succeeded"})
 
 

@@ -17,6 +17,7 @@ from tests.field.support import (
     at_rest,
     call_steps,
     conversation,
+    events_until,
     prompt,
     say,
     step_settled,
@@ -36,7 +37,6 @@ from perdure import (
     TurnStatus,
 )
 from perdure.testing import Gate, by_message, call, failing, reply, text
-from tests.field.support import events_until
 
 
 def doing(field: Field) -> dict[str, Any]:

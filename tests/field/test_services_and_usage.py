@@ -8,7 +8,8 @@ from google.adk.artifacts import FileArtifactService, InMemoryArtifactService
 from google.adk.events import Event
 from google.adk.memory import InMemoryMemoryService
 from google.adk.sessions import Session
-from google.adk.tools import FunctionTool, load_memory
+from google.adk.tools.function_tool import FunctionTool
+from google.adk.tools.load_memory_tool import load_memory_tool as load_memory
 from google.adk.tools.tool_context import ToolContext
 from google.genai import types
 from tests.field.lives import GO_ON, Hold, life
@@ -50,7 +51,11 @@ async def load(name: str, tool_context: ToolContext) -> str:
 async def test_what_a_tool_saves_is_an_artifact_of_the_session(field: Field) -> None:
     """The version is in the event's ``artifact_delta``, where ADK has it."""
     service = InMemoryArtifactService()
-    script = [call("save", name="a.txt", words="one"), call("save", name="a.txt", words="two"), call("load", name="a.txt")]
+    script = [
+        call("save", name="a.txt", words="one"),
+        call("save", name="a.txt", words="two"),
+        call("load", name="a.txt"),
+    ]
     flow = field.flow([*script, text("Done.")], [save, load], {"save": READ, "load": READ}, artifact_service=service)
     async with field.working(flow) as client:
         await say(client, "go")

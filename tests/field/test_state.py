@@ -188,7 +188,9 @@ async def test_parallel_calls_that_change_one_key_count_as_on_plain_adk(field: F
     async with field.working(field.flow(script, [tool], {tool.__name__: READ})) as client:
         snapshot = await say(client, "go")
         assert snapshot.state == session.state
-        assert [answers_in(request) for request in field.requests] == [answers_in(request) for request in model.requests]
+        assert [answers_in(request) for request in field.requests] == [
+            answers_in(request) for request in model.requests
+        ]
 
 
 def adding(field: Field, hold: Hold) -> AgentSessionFlow:

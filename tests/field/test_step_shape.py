@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from google.adk.tools import FunctionTool
-from tests.field.support import ONCE, READ, SESSION, Field, answer_all, say, steps_of
+from google.adk.tools.function_tool import FunctionTool
+from tests.field.support import ONCE, PATIENCE, READ, SESSION, Field, answer_all, say, steps_of
 
 from perdure import AgentSessionClient, StepName, StepStatus
 from perdure.testing import call, reply, text
@@ -40,7 +40,12 @@ async def test_a_turn_that_reads_once_and_answers(field: Field) -> None:
         assert [step.attempts for step in steps] == [1] * 5 + [0]
         first, tool, second = steps[1], steps[2], steps[4]
         assert (first.key, second.key) == ("helper@1||helper|1", "helper@1||helper|2")
-        assert (tool.tool_name, tool.key, tool.effect, tool.result) == ("look", tool.tool_call_id, "read", {"result": "seen"})
+        assert (tool.tool_name, tool.key, tool.effect, tool.result) == (
+            "look",
+            tool.tool_call_id,
+            "read",
+            {"result": "seen"},
+        )
         for step in steps[:5]:
             assert step.started_at is not None
             assert step.settled_at is not None
@@ -89,7 +94,7 @@ async def test_the_next_turn_goes_on_where_the_last_one_ended(field: Field) -> N
     async with field.working(field.flow(text("Yes."))) as client:
         first = await client.start_session(SESSION, "one")
         second = await client.send_user_message(SESSION, "two")
-        await client.wait(SESSION, timeout=60)
+        await client.wait(SESSION, timeout=PATIENCE)
         steps = await steps_of(client)
         assert [f"{step.name.value} {step.turn_id}" for step in steps] == [
             f"AwaitUserMessage {first}",

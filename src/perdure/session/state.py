@@ -476,8 +476,8 @@ StoreCommand = (
 
 @dataclass(frozen=True, slots=True)
 class RunModel:
-    """Drive the live turn with the records of ``call_ids``, in that order.  ``attempt``: workers that took the step, this
-    one included."""
+    """Drive the live turn with the records of ``call_ids``, in that order.  ``attempt``: of the step; each worker that
+    takes it makes one."""
 
     step_id: str
     call_ids: tuple[str, ...]
