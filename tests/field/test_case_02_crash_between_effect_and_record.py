@@ -84,7 +84,9 @@ async def test_every_try_of_a_call_has_one_idempotency_key_and_no_other_call_has
             raise ConnectionError("line down")
         return "paid"
 
-    async with field.working(field.flow([call("pay"), call("pay"), text("Done.")], [pay], {"pay": IDEMPOTENT})) as client:
+    async with field.working(
+        field.flow([call("pay"), call("pay"), text("Done.")], [pay], {"pay": IDEMPOTENT})
+    ) as client:
         snapshot = await say(client, "go")
         assert field.world == metadata
         first, second = field.world[:3], field.world[3:]

@@ -17,7 +17,9 @@ from perdure.testing import call, text
 SCRIPT = [call("pay", amount=5), text("Paid.")]
 
 
-def deploy(field: Field, *tools: Callable[..., Any], name: str = "helper", instruction: str = "Help.") -> AgentSessionFlow:
+def deploy(
+    field: Field, *tools: Callable[..., Any], name: str = "helper", instruction: str = "Help."
+) -> AgentSessionFlow:
     """One version of the code: the agent with these tools, each of which is asked for."""
     policies: dict[str, ToolPolicy] = {tool.__name__: ASKED for tool in tools}
     agent = LlmAgent(name=name, model=field.model(SCRIPT), instruction=instruction, tools=list(tools))
@@ -155,7 +157,11 @@ async def test_a_blocked_session_can_be_cancelled_and_used_again(field: Field) -
         while (snapshot := await client.wait(SESSION, timeout=PATIENCE)).status is SessionStatus.BLOCKED:
             pass
         assert snapshot.turn is not None
-        assert (snapshot.status, snapshot.turn.status, snapshot.error) == (SessionStatus.IDLE, TurnStatus.CANCELLED, None)
+        assert (snapshot.status, snapshot.turn.status, snapshot.error) == (
+            SessionStatus.IDLE,
+            TurnStatus.CANCELLED,
+            None,
+        )
         assert field.world == []
 
 
