@@ -82,8 +82,11 @@ async def changing(session_id: str, how: How) -> AsyncGenerator[Change, None]:
         change = Change(AgentSessionClient(engine))
         before = await end_of_stream(engine.store, session_id, None)
         yield change
+        snapshot = await change.client.get_agent_snapshot(session_id)
+        if how.wait and snapshot.status is SessionStatus.RUNNING and not snapshot.served:
+            click.echo(f"no worker is alive for {snapshot.flow_type}; waiting for one ('perdure serve')", err=True)
         if not how.wait:
-            snapshot = await change.client.get_agent_snapshot(session_id)
+            pass
         elif how.as_json:
             snapshot = await change.client.wait(session_id, timeout=how.timeout)
         else:
