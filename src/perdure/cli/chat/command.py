@@ -41,7 +41,7 @@ def chat(target: str, session_id: str | None, new: bool, flow_type: str | None, 
     """Talk to an agent in a durable session.
 
     TARGET is a folder as ADK knows it (agent.py or __init__.py with root_agent or app), a Python file, a module, or
-    module:object. What stands beside it as perdure_options, a dict, goes to adk_agent_session_flow as keyword arguments.
+    module:object. A dict named perdure_options beside it holds keyword arguments for adk_agent_session_flow.
 
     Ctrl-C leaves at any point, also in the middle of an answer; the same command goes on there.
 
