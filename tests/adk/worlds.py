@@ -17,9 +17,9 @@ from google.adk.apps.app import App
 from google.adk.artifacts import InMemoryArtifactService
 from google.adk.models.llm_request import LlmRequest
 from google.adk.models.llm_response import LlmResponse
-from google.adk.tools import ToolContext
 from google.adk.tools.base_tool import BaseTool
 from google.adk.tools.function_tool import FunctionTool
+from google.adk.tools.tool_context import ToolContext
 from google.genai import types
 from google.genai.errors import ServerError
 from pydantic import BaseModel

@@ -312,18 +312,31 @@ class LiveTurn(Protocol):
         """Hands out ``records`` to an invocation that is being driven already."""
         ...
 
-    async def call_tool(self, call_id: str, attempt: int, approval: Approval | None) -> ToolOutcome:
-        """Runs the tool once, for real.  It returns only when the tool body is over; cancelling it cancels the body.
+    async def replayed(self) -> None:
+        """Waits until the invocation has used up all that the journal holds.
 
-        If the invocation has not yet asked for the call (it is being rebuilt), waits until it has.
+        Raises:
+            NonDeterminismError: it does not repeat what the journal holds.
+        """
+        ...
+
+    async def ready(self, call_id: str) -> None:
+        """Waits until the invocation has asked for this call, so that ``call_tool`` will run at once.
 
         Raises:
             NonDeterminismError: the invocation ended or blocked without asking for this call.
         """
         ...
 
+    async def call_tool(self, call_id: str, attempt: int, approval: Approval | None) -> ToolOutcome:
+        """Runs the tool once, for real.  It returns only when the tool body is over; cancelling it cancels the body.
+
+        Only after ``ready`` returned for this call.
+        """
+        ...
+
     async def close(self) -> None:
-        """Drops the turn from memory without running any of the user's callbacks.  Running tool bodies are cancelled."""
+        """Drops the turn from memory without running any of the user's callbacks.  Cancels running tool bodies."""
         ...
 
 
