@@ -154,13 +154,13 @@ class AdkLiveTurn:
         conductor = self._conductor
 
         def known() -> bool:
-            over = conductor.ended or (conductor.journal.replayed and conductor.at_rest)
-            return over or conductor.failure is not None or conductor.find_call(call_id) is not None
+            over = conductor.ended or (conductor.journal.replayed and conductor.floor.at_rest)
+            return over or conductor.failure is not None or conductor.floor.requested_call(call_id) is not None
 
         await conductor.until(known)
         if conductor.failure is not None:
             raise conductor.failure
-        call = conductor.find_call(call_id)
+        call = conductor.floor.requested_call(call_id)
         if call is not None:
             return call
         found = "the end of the invocation" if conductor.ended else "other calls"
@@ -194,10 +194,10 @@ class AdkLiveTurn:
             raise conductor.failure
         if conductor.ended:
             return self._finished()
-        return self._blocked(more=not conductor.blocked)
+        return self._blocked(more=not conductor.floor.blocked)
 
     def _blocked(self, *, more: bool) -> DriveBlocked:
-        calls = self._conductor.take_unreported_calls()
+        calls = self._conductor.floor.take_unreported_calls()
         return DriveBlocked(self._progress(), calls, more)
 
     def _finished(self) -> DriveFinished | DriveFailed:
