@@ -24,7 +24,7 @@ from tests.adk.worlds import World, mended_model, shaky_model, usage
 from perdure.adk.retries import is_transient
 from perdure.errors import LeaseLost, PayloadTooLarge
 from perdure.session.model import AgentEventType, TurnStatus, Usage, UserMessage
-from perdure.session.runner import ModelCall
+from perdure.session.runner import DriveFailed, ModelCall
 
 SIGNATURE = b"\xfb\xff\xfe\x00\x01"
 """Bytes that look different in the two alphabets of Base64."""
@@ -208,7 +208,8 @@ async def test_a_response_that_is_too_large_fails_the_turn() -> None:
     assert engine.disk.start is not None
     live = await engine.runner.open_turn(engine.disk.start, _Full(engine.disk))
     result = await live.drive("step", ())
-    assert getattr(result, "error").code == "payload_too_large"  # noqa: B009
+    assert isinstance(result, DriveFailed)
+    assert result.error.code == "payload_too_large"
     await live.close()
 
 
