@@ -12,7 +12,7 @@ from __future__ import annotations
 import importlib
 import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from dataclasses import dataclass
 from functools import lru_cache
 from random import Random
@@ -26,10 +26,12 @@ from google.adk.flows.llm_flows import functions
 from google.adk.flows.llm_flows.base_llm_flow import BaseLlmFlow
 from google.adk.flows.llm_flows.tools import _caller
 from google.adk.models.base_llm import BaseLlm
+from google.adk.models.llm_request import LlmRequest
 from google.adk.platform import _random as platform_random
 from google.adk.platform import time as platform_time
 from google.adk.platform import uuid as platform_uuid
 from google.adk.sessions.state import State
+from google.adk.telemetry import tracing
 from google.adk.tools import _node_tool
 from google.adk.tools.base_tool import BaseTool
 from google.adk.tools.function_tool import FunctionTool
@@ -47,6 +49,7 @@ __all__ = ["FinishTaskTool", "NodeTool", "SetModelResponseTool", "check_seams"]
 NodeTool = _node_tool.NodeTool
 
 GetLlm = Callable[[BaseLlmFlow, InvocationContext], Awaitable[BaseLlm]]
+InferenceSpan = Callable[[LlmRequest, InvocationContext, Event], AbstractAsyncContextManager[Any]]
 SyncCallableRunner = Callable[[Callable[..., Any], dict[str, Any]], Awaitable[Any]]
 
 
@@ -86,6 +89,16 @@ def get_llm_method() -> GetLlm:
 def set_get_llm_method(method: GetLlm) -> None:
     """Replaces ``BaseLlmFlow._get_llm`` for the whole process."""
     setattr(BaseLlmFlow, "_get_llm", method)  # noqa: B010  (a plain assignment to a method is a type error)
+
+
+def use_inference_span() -> InferenceSpan:
+    """``use_inference_span``: the context in which ADK makes a model call, to tell OpenTelemetry of it."""
+    return tracing.use_inference_span
+
+
+def set_use_inference_span(function: InferenceSpan) -> None:
+    """Replaces ``use_inference_span`` for the whole process."""
+    setattr(tracing, "use_inference_span", function)  # noqa: B010  (its declared type is narrower than its use)
 
 
 def invocation_of(context: ToolContext) -> InvocationContext:
@@ -202,6 +215,11 @@ class Seam:
 
 SEAMS: tuple[Seam, ...] = (
     Seam("google.adk.flows.llm_flows.base_llm_flow", "BaseLlmFlow._get_llm", ("self", "invocation_context")),
+    Seam(
+        "google.adk.telemetry.tracing",
+        "use_inference_span",
+        ("llm_request", "invocation_context", "model_response_event"),
+    ),
     Seam("google.adk.agents.context", "Context.custom_metadata"),
     Seam("google.adk.agents.context", "Context.get_invocation_context"),
     Seam("google.adk.agents.invocation_context", "new_invocation_context_id"),
