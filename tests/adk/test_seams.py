@@ -19,7 +19,7 @@ from perdure.adk.seams import SEAMS, Seam, check_seam, check_seams
 from perdure.errors import FrameworkDrift
 from perdure.session.model import UserMessage
 
-_HINT = "google-adk changed: find where {name} went, change perdure/adk/seams.py, and read docs/decisions"
+_HINT = "google-adk changed: find where {name} went, and what does its work now; then change perdure/adk/seams.py"
 
 
 @pytest.mark.parametrize("seam", SEAMS, ids=lambda seam: seam.path)

@@ -227,6 +227,23 @@ def gate_body() -> str:
     return "ok"
 
 
+async def test_a_gate_that_raises_lets_nothing_through() -> None:
+    ran: list[str] = []
+
+    def charge(tool_context: ToolContext) -> str:
+        """Charges."""
+        ran.append("charge")
+        return "charged"
+
+    def broken(tool_context: ToolContext) -> bool:
+        raise LookupError("gate broke")
+
+    engine = world(calls(("charge", {})), tools=[FunctionTool(charge, require_confirmation=broken)]).engine()
+    await engine.turn("go")
+    assert ran == []
+    assert responses(engine) == [{"error": "The tool call failed: gate broke"}]
+
+
 async def test_a_call_without_its_arguments_is_answered_by_adk_and_is_no_step() -> None:
     def add(a: int, b: int) -> int:
         """Adds."""

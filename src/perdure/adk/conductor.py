@@ -24,7 +24,7 @@ from perdure.adk.journal import Journal, SettledGroup
 from perdure.adk.lanes import Call, Gate, Group, Lane, LaneId, LaneState, ToolRun
 from perdure.adk.parking import Parking
 from perdure.adk.settling import settle, show_state_early
-from perdure.errors import NonDeterminismError
+from perdure.errors import NonDeterminismError, UsageError
 from perdure.session.model import JsonObject
 from perdure.session.runner import CallRecord, CallRequest, ModelCall, RecordedTurn
 
@@ -136,6 +136,11 @@ class Conductor:
         self.advance()
 
     # ------------------------------------------------------------ failing from outside
+
+    def drop(self) -> None:
+        """The turn leaves memory: nobody gets past a seam any more, inside or outside."""
+        self.parking.closing = True
+        self.fail(UsageError("the live turn was dropped from memory; open the turn again"))
 
     def fail(self, error: Exception) -> None:
         """Fails the turn from outside; whoever is inside parks at the next seam."""

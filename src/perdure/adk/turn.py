@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import logging
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
+from typing import Any
 
 from google.adk.events.event import Event
 
@@ -27,6 +29,11 @@ from perdure.session.runner import (
     Progress,
     ToolOutcome,
 )
+
+_logger = logging.getLogger(__name__)
+
+_CANCELLATIONS = 10
+"""How often a task of a dropped turn is cancelled before it is left behind."""
 
 Invocation = Callable[[], AsyncGenerator[Event, None]]
 """Starts the invocation; it must be iterated in the task that is to carry it."""
@@ -173,17 +180,21 @@ class AdkLiveTurn:
 
     async def close(self) -> None:
         """Drops the turn from memory.  No callback of the application runs; running tool bodies are cancelled."""
-        self._conductor.parking.closing = True
-        running: set[asyncio.Task[object]] = {*self._bodies, self._task}
-        while pending := {task for task in running if not task.done()}:
+        self._conductor.drop()
+        running: set[asyncio.Task[Any]] = {*self._bodies, self._task}
+        for _ in range(_CANCELLATIONS):
+            pending = {task for task in running if not task.done()}
+            if not pending:
+                break
             for task in pending:
                 task.cancel()
             # A second round gets a body out of waiting for its thread.
             await asyncio.wait(pending, timeout=1)
         for task in running:
-            if not task.cancelled():
+            if not task.done():
+                _logger.warning("%s does not end although it was cancelled; it is left behind", task.get_name())
+            elif not task.cancelled():
                 task.exception()
-        self._conductor.advance()
 
     def _has_news(self) -> bool:
         return self._conductor.has_news
