@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from perdure.store.sqlite import SqliteStore
-
 from bench.measures.base import Conditions, Measure
 from bench.report import Row, Target
 from bench.workload import DurableSide, many
+from perdure.store.sqlite import SqliteStore
 
 SLACK = 2
 """Commits that a turn may take beyond one for each step: the accepted message, and one more."""
