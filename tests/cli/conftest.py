@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,8 +20,23 @@ from perdure.cli.root import perdure
 AGENT = Path(play_agent.__file__)
 
 
+@pytest.fixture(autouse=True)
+def forget_agents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """What a test imports from its own folder, and what it sets in the environment, is gone when it ends."""
+    environment, known = dict(os.environ), set(sys.modules)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    yield
+    new = {name: module for name, module in sys.modules.items() if name not in known}
+    places = {name: [module.__dict__.get("__file__"), *getattr(module, "__path__", ())] for name, module in new.items()}
+    for name in new:
+        if any(Path(place).is_relative_to(tmp_path) for place in places[name] if place is not None):
+            del sys.modules[name]
+    os.environ.clear()
+    os.environ.update(environment)
+
+
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The working directory, with ``agent.py`` in it."""
     (tmp_path / "agent.py").write_text(AGENT.read_text(encoding="utf-8"), encoding="utf-8")
     monkeypatch.chdir(tmp_path)

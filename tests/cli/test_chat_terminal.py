@@ -16,10 +16,10 @@ BACK = "Left. Come back with: perdure chat agent.py\n"
 def test_a_conversation(folder: Path) -> None:
     with Terminal("chat", "agent.py", cwd=folder) as terminal:
         terminal.expect("new session chat-Play\n> ")
-        terminal.type("refund it\n")
+        terminal.write("refund it\n")
         terminal.expect("Let me look. \n→ find_order")
         terminal.expect("run it? y, n, or why not > ")
-        terminal.type("y\n")
+        terminal.write("y\n")
         terminal.expect("The refund: succeeded.\n> ")
         terminal.ctrl_d()
         terminal.expect(BACK)
@@ -29,7 +29,7 @@ def test_a_conversation(folder: Path) -> None:
 def test_typed_words_are_not_repeated(folder: Path) -> None:
     with Terminal("chat", "agent.py", cwd=folder) as terminal:
         terminal.expect("> ")
-        terminal.type("hello\n")
+        terminal.write("hello\n")
         assert terminal.expect("You said: hello\n> ").count("hello") == 1
         terminal.ctrl_d()
         terminal.wait_exit()
@@ -38,12 +38,12 @@ def test_typed_words_are_not_repeated(folder: Path) -> None:
 def test_an_empty_answer_is_asked_again(folder: Path, sessions: Sessions) -> None:
     with Terminal("chat", "agent.py", cwd=folder) as terminal:
         terminal.expect("> ")
-        terminal.type("refund it\n")
+        terminal.write("refund it\n")
         terminal.expect("why not > ")
-        terminal.type("\n")
+        terminal.write("\n")
         terminal.expect("why not > ")
         assert sessions.snapshot("chat-Play").status is SessionStatus.WAITING
-        terminal.type("too much\n")
+        terminal.write("too much\n")
         terminal.expect("The refund: rejected.")
 
 
@@ -51,7 +51,7 @@ def test_ctrl_c_at_the_prompt_leaves_and_mends_the_terminal(folder: Path) -> Non
     with Terminal("chat", "agent.py", cwd=folder) as terminal:
         before = terminal.settings()
         terminal.expect("> ")
-        terminal.type("half a line")
+        terminal.write("half a line")
         terminal.expect("half a line")
         assert terminal.settings() != before  # the line editor is at work
         terminal.ctrl_c()
@@ -64,7 +64,7 @@ def test_ctrl_c_in_the_middle_of_an_answer_and_back(folder: Path, sessions: Sess
     (folder / HOLD).touch()
     with Terminal("chat", "agent.py", cwd=folder) as terminal:
         terminal.expect("> ")
-        terminal.type("slow\n")
+        terminal.write("slow\n")
         terminal.expect("Half an answer")
         terminal.ctrl_c()
         terminal.expect(BACK)
@@ -77,14 +77,14 @@ def test_ctrl_c_in_the_middle_of_an_answer_and_back(folder: Path, sessions: Sess
         terminal.expect("session chat-Play goes on after 1 turn\n")
         terminal.expect("(still at work)\n")
         terminal.expect("Half an answer, and the rest of it.\n> ")
-        terminal.type("bye\n")
+        terminal.write("bye\n")
         terminal.expect("You said: bye")
 
 
 def test_ctrl_c_at_a_question_and_back(folder: Path) -> None:
     with Terminal("chat", "agent.py", "--session", "two words", cwd=folder) as terminal:
         terminal.expect("> ")
-        terminal.type("refund it\n")
+        terminal.write("refund it\n")
         terminal.expect("why not > ")
         terminal.ctrl_c()
         terminal.expect("Left. Come back with: perdure chat agent.py --session 'two words'\n")
@@ -92,7 +92,7 @@ def test_ctrl_c_at_a_question_and_back(folder: Path) -> None:
     with Terminal("chat", "agent.py", "--session", "two words", cwd=folder) as terminal:
         terminal.expect('? refund_order  (approval)\n  id = "refund-1"\n')
         terminal.expect("why not > ")
-        terminal.type("y\n")
+        terminal.write("y\n")
         terminal.expect("The refund: succeeded.")
 
 
@@ -100,7 +100,7 @@ def test_a_kill_at_any_point_and_back(folder: Path) -> None:
     (folder / HOLD).touch()
     with Terminal("chat", "agent.py", cwd=folder) as terminal:
         terminal.expect("> ")
-        terminal.type("work\n")
+        terminal.write("work\n")
         terminal.expect("working")
         terminal.kill()
     (folder / HOLD).unlink()
@@ -112,10 +112,10 @@ def test_a_kill_at_any_point_and_back(folder: Path) -> None:
 def test_a_question_that_was_answered_elsewhere_meanwhile(folder: Path, cli: Cli) -> None:
     with Terminal("chat", "agent.py", cwd=folder) as terminal:
         terminal.expect("> ")
-        terminal.type("refund it\n")
+        terminal.write("refund it\n")
         terminal.expect("why not > ")
         cli.text("sessions", "approve", "chat-Play", "--by", "ann")
-        terminal.type("no\n")
+        terminal.write("no\n")
         terminal.expect("was approved by ann")
         terminal.expect("The refund: succeeded.\n> ")
 
@@ -123,10 +123,10 @@ def test_a_question_that_was_answered_elsewhere_meanwhile(folder: Path, cli: Cli
 def test_what_others_do_in_the_session_is_shown(folder: Path, cli: Cli) -> None:
     with Terminal("chat", "agent.py", cwd=folder) as terminal:
         terminal.expect("> ")
-        terminal.type("hello\n")
+        terminal.write("hello\n")
         terminal.expect("You said: hello\n> ")
         cli.text("sessions", "send", "chat-Play", "from elsewhere", "--timeout", "60")
-        terminal.type("bye\n")
+        terminal.write("bye\n")
         terminal.expect("You said: from elsewhere")
         terminal.expect("You said: bye")
 

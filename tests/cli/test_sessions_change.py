@@ -111,6 +111,9 @@ def test_approve_needs_no_id_when_one_thing_is_asked(cli: Cli, sessions: Session
     assert answer["snapshot"]["pending_interrupts"] == []
     sessions.talk("talk")
     assert "The refund: succeeded." in cli.text("sessions", "messages", "talk")
+    events = [json.loads(line) for line in cli.text("sessions", "events", "talk", "--json").splitlines()]
+    (told,) = [event["data"] for event in events if event["type"] == "interrupt_resolved"]
+    assert (told["status"], told["resolved_by"]) == ("approved", "ann")
 
 
 def test_who_answers_is_the_user_of_the_machine_unless_said(cli: Cli, sessions: Sessions) -> None:

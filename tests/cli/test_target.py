@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -25,19 +23,8 @@ app = App(name="support_app", root_agent=root_agent)
 
 
 @pytest.fixture(autouse=True)
-def fresh_imports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """An empty working directory; what a test imports and sets is forgotten again."""
+def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    known, environment = set(sys.modules), dict(os.environ)
-    monkeypatch.setattr(sys, "path", [*sys.path])
-    yield
-    for name, module in list(sys.modules.items()):
-        if name not in known and str(tmp_path) in str(
-            getattr(module, "__file__", None) or module.__dict__.get("__path__")
-        ):
-            del sys.modules[name]
-    os.environ.clear()
-    os.environ.update(environment)
 
 
 def write(name: str, text: str) -> None:

@@ -7,7 +7,8 @@ import os
 import signal
 import sqlite3
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+import tempfile
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -67,7 +68,14 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-async def start(path: Path, tmp_path: Path) -> AsyncIterator[StartProcess]:
+def run_dir() -> Iterator[Path]:
+    """A short path: pytest's own may be too long for a socket."""
+    with tempfile.TemporaryDirectory(prefix="perdure-") as directory:
+        yield Path(directory) / "run"
+
+
+@pytest.fixture
+async def start(path: Path, run_dir: Path) -> AsyncIterator[StartProcess]:
     """Starts children; whatever is left of them is killed at the end."""
     started: list[Process] = []
 
@@ -77,7 +85,7 @@ async def start(path: Path, tmp_path: Path) -> AsyncIterator[StartProcess]:
             "-m",
             "tests.crash.store_child",
             os.fspath(path),
-            os.fspath(tmp_path / "run"),
+            os.fspath(run_dir),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             cwd=ROOT,
@@ -94,10 +102,10 @@ async def start(path: Path, tmp_path: Path) -> AsyncIterator[StartProcess]:
 
 
 @pytest.fixture
-async def store(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[SqliteStore]:
+async def store(path: Path, run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[SqliteStore]:
     """A store of this process; it hears of others by signals only."""
     monkeypatch.setattr(notices, "SAFETY_POLL", 1000.0)
-    opened = SqliteStore(path, durability="process", run_dir=tmp_path / "run")
+    opened = SqliteStore(path, durability="process", run_dir=run_dir)
     await opened.open()
     yield opened
     await opened.close()
@@ -158,6 +166,7 @@ async def test_a_killed_worker_is_noticed_at_once_and_its_work_goes_on(start: St
 
 
 async def test_a_stopped_worker_cannot_write_when_it_wakes_up(start: StartProcess, store: SqliteStore) -> None:
+    """J9"""
     child = await _session_with_owner_elsewhere(start, store)
     child.send_signal(signal.SIGSTOP)
     assert await store.reap_workers(NOW + LEASE_MS - 1) == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
-from tests.support.flow_machine import FlowMachine
+from tests.support.flow_machine import AnyMishap, DyingWorkers
 
-TestFlowMachine = FlowMachine.TestCase
+TestAnyMishap = AnyMishap.TestCase
+TestDyingWorkers = DyingWorkers.TestCase

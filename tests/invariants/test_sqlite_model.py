@@ -450,7 +450,7 @@ class StoreMachine(RuleBasedStateMachine):
 
 TestSqliteStoreAgainstItsModel = StoreMachine.TestCase
 TestSqliteStoreAgainstItsModel.settings = settings(
-    max_examples=60,
+    max_examples=30,
     stateful_step_count=40,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large],

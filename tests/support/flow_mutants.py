@@ -14,7 +14,7 @@ from tests.support.flow_world import DIFFERENT
 from perdure.session.flow import reduce
 from perdure.session.model import InterruptStatus, RecordStatus, StepName, StepStatus
 from perdure.session.state import (
-    AttemptFailed,
+    BlockSession,
     Call,
     CallPhase,
     CallSettled,
@@ -250,8 +250,8 @@ def checks_what_is_over(state: SessionState, given: Input) -> Reduced:
     return after, commands
 
 
-def does_not_store_that_an_attempt_failed(state: SessionState, given: Input) -> Reduced:
-    return without(reduce(state, given), lambda c: isinstance(given, AttemptFailed))
+def does_not_store_why_it_is_blocked(state: SessionState, given: Input) -> Reduced:
+    return without(reduce(state, given), lambda c: isinstance(c, BlockSession))
 
 
 def lets_the_check_of_another_turn_block_this_one(state: SessionState, given: Input) -> Reduced:

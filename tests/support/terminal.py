@@ -33,11 +33,9 @@ def environment(**added: str) -> dict[str, str]:
     return {**kept, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}", "TERM": "xterm", **added}
 
 
-def run_program(
-    *arguments: str, cwd: Path, stdin: str = "", check: bool = False, **variables: str
-) -> subprocess.CompletedProcess[str]:
+def run_program(*arguments: str, cwd: Path, stdin: str = "", **variables: str) -> subprocess.CompletedProcess[str]:
     """Runs ``perdure`` to its end with ``stdin`` in a pipe."""
-    done = subprocess.run(
+    return subprocess.run(
         [*_PROGRAM, *arguments],
         cwd=cwd,
         env=environment(**variables),
@@ -47,9 +45,6 @@ def run_program(
         timeout=PATIENCE,
         check=False,
     )
-    if check:
-        assert done.returncode == 0, done.stderr
-    return done
 
 
 def start_program(*arguments: str, cwd: Path, **variables: str) -> subprocess.Popen[str]:
@@ -89,15 +84,15 @@ class Terminal:
         before, self._seen = self._screen[self._seen : found], found + len(text)
         return before
 
-    def type(self, text: str) -> None:
+    def write(self, text: str) -> None:
         """Types; end a line with a newline."""
         os.write(self._controller, text.encode())
 
     def ctrl_c(self) -> None:
-        self.type("\x03")
+        self.write("\x03")
 
     def ctrl_d(self) -> None:
-        self.type("\x04")
+        self.write("\x04")
 
     def settings(self) -> list[object]:
         """How the terminal is set (echo, line mode ...)."""

@@ -74,7 +74,7 @@ async def run_attempt(call: Call, attempt: int, approval: Approval | None, sync_
     """Runs the tool of ``call`` once and says what came out."""
     run = call.run
     assert run is not None
-    determinism.uninstall()
+    determinism.suspend()
     _prepare(call, run)
     context = run.tool_context
     if approval is not None:

@@ -16,7 +16,7 @@ from google.genai import types
 
 from perdure.adk import seams
 from perdure.adk.codec import UnknownType, plain
-from perdure.adk.determinism import derived_uuid
+from perdure.adk.determinism import derived_uuids
 from perdure.adk.history import USER, content_of, is_stored, message_of
 from perdure.adk.outcomes import Outcome, read_outcome, shown_result
 from perdure.adk.plugins import failure_response
@@ -69,11 +69,12 @@ class _Closer:
         self._start = start
         self._now_ms = now_ms
         self._count = 0
+        self._ids = derived_uuids(start.turn_id, "closing")
 
     def event(self, author: str, content: types.Content, actions: EventActions | None = None) -> Event:
         self._count += 1
         return Event(
-            id=derived_uuid(self._start.turn_id, "closing", self._count),
+            id=next(self._ids),
             invocation_id=self._start.turn_id,
             author=author,
             content=content,

@@ -103,7 +103,6 @@ class Group:
     key: str
     lane: Lane
     calls: dict[str, Call] = field(default_factory=dict[str, Call])
-    reported: bool = False
 
     @property
     def accounted(self) -> bool:

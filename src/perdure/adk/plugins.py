@@ -129,13 +129,13 @@ class WatcherPlugin(BasePlugin):
     async def after_tool_callback(
         self, *, tool: BaseTool, tool_args: dict[str, Any], tool_context: ToolContext, result: dict[str, Any]
     ) -> dict[str, Any] | None:
-        await _answered(_turn(), tool, tool_context)
+        await _answered(_turn(), tool_context)
         return None
 
     async def on_tool_error_callback(
         self, *, tool: BaseTool, tool_args: dict[str, Any], tool_context: ToolContext, error: Exception
     ) -> dict[str, Any] | None:
-        await _answered(_turn(), tool, tool_context)
+        await _answered(_turn(), tool_context)
         return None
 
 
@@ -143,34 +143,23 @@ def _turn() -> TurnCore:
     core = current_turn.get()
     if core is None:
         raise RuntimeError("perdure's plugin runs outside a durable turn")
-    core.conductor.guard()
+    core.conductor.parking.guard()
     return core
 
 
 async def _expect_unknown(core: TurnCore, call_id: str, tool: BaseTool) -> None:
     """The model named a tool that is not there.  If the journal knows the call, it was there once."""
-    recorded = core.conductor.journal.call(call_id)
-    if recorded is not None:
-        core.conductor.fail_replay(
-            call_id,
-            f"a call of tool {recorded.request.tool_name!r} with {recorded.request.arguments!r}",
-            f"no tool {tool.name!r}",
-        )
-        await core.conductor.park_for_ever()
+    if core.conductor.journal.call(call_id) is not None:
+        core.conductor.fail_call(call_id, f"no tool {tool.name!r}")
+        await core.conductor.parking.for_ever()
 
 
-async def _answered(core: TurnCore, tool: BaseTool, tool_context: ToolContext) -> None:
+async def _answered(core: TurnCore, tool_context: ToolContext) -> None:
     """A call was answered; if a callback did it without a request, that is what becomes of the call."""
     call_id = tool_context.function_call_id or ""
-    recorded = core.conductor.journal.call(call_id)
-    call = core.conductor.find_call(call_id)
-    if recorded is not None and call is None:
-        core.conductor.fail_replay(
-            call_id,
-            f"a call of tool {recorded.request.tool_name!r} with {recorded.request.arguments!r}",
-            "an answer of a callback",
-        )
-        await core.conductor.park_for_ever()
+    if core.conductor.journal.call(call_id) is not None and core.conductor.find_call(call_id) is None:
+        core.conductor.fail_call(call_id, "an answer of a callback")
+        await core.conductor.parking.for_ever()
     core.conductor.account(call_id)
 
 

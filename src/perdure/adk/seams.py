@@ -64,6 +64,14 @@ def current_providers() -> Providers:
     )
 
 
+REAL_PROVIDERS: Providers = (
+    platform_time._default_time_provider,  # pyright: ignore[reportPrivateUsage]
+    platform_uuid._default_id_provider,  # pyright: ignore[reportPrivateUsage]
+    platform_random._default_random_provider,  # pyright: ignore[reportPrivateUsage]
+)
+"""ADK's own."""
+
+
 def set_providers(providers: Providers) -> None:
     """Installs providers in the current context."""
     time_provider, id_provider, random_provider = providers

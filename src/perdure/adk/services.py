@@ -33,9 +33,9 @@ class TurnSessionService(BaseSessionService):
         if event.partial:
             return event
         core = _turn()
-        core.conductor.guard()
+        core.conductor.parking.guard()
         if core.conductor.failure is not None:
-            await core.conductor.park_for_ever()
+            await core.conductor.parking.for_ever()
         _make_state_storable(event)
         event = await super().append_event(session, event)
         session.last_update_time = event.timestamp
@@ -43,7 +43,7 @@ class TurnSessionService(BaseSessionService):
             core.outbox.add(event)
         except FrameworkDrift as drift:
             core.conductor.fail(drift)
-            await core.conductor.park_for_ever()
+            await core.conductor.parking.for_ever()
         return event
 
     async def create_session(

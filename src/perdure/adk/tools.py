@@ -44,10 +44,10 @@ _CONTROL_TOOLS: tuple[type[BaseTool], ...] = (
 
 
 class _DurableTool:
-    """Marks the classes of stand-ins; ``_perdure_tool`` is the tool itself."""
+    """Marks the classes of stand-ins; ``perdure_tool`` is the tool itself."""
 
     __slots__ = ()
-    _perdure_tool: BaseTool
+    perdure_tool: BaseTool
 
 
 _classes: dict[type[BaseTool], type[BaseTool]] = {}
@@ -114,13 +114,13 @@ def _stand_in(tool: BaseTool) -> BaseTool:
         durable = _classes[kind] = _durable_class(kind)
     stand_in = object.__new__(durable)
     object.__setattr__(stand_in, "__dict__", tool.__dict__)
-    cast(Any, stand_in)._perdure_tool = tool
+    cast(Any, stand_in).perdure_tool = tool
     return stand_in
 
 
 def _durable_class(kind: type[BaseTool]) -> type[BaseTool]:
     namespace: dict[str, Any] = {
-        "__slots__": ("_perdure_tool",),
+        "__slots__": ("perdure_tool",),
         "__module__": kind.__module__,
         "__qualname__": kind.__qualname__,
         "__doc__": kind.__doc__,
@@ -132,7 +132,7 @@ def _durable_class(kind: type[BaseTool]) -> type[BaseTool]:
 
 def tool_behind(tool: BaseTool) -> BaseTool:
     """The tool that a stand-in stands for."""
-    return cast(_DurableTool, tool)._perdure_tool if is_durable(tool) else tool  # pyright: ignore[reportPrivateUsage]
+    return cast(_DurableTool, tool).perdure_tool if is_durable(tool) else tool
 
 
 async def _check_require_confirmation(self: BaseTool, args: dict[str, Any], tool_context: ToolContext) -> bool:
@@ -141,7 +141,7 @@ async def _check_require_confirmation(self: BaseTool, args: dict[str, Any], tool
     tool = tool_behind(self)
     if core is None:
         return await tool.check_require_confirmation(args, tool_context)
-    core.conductor.guard()
+    core.conductor.parking.guard()
     call_id = tool_context.function_call_id or ""
     if core.conductor.journal.call(call_id) is not None:
         return False  # it was asked then, and the journal has what came of it
@@ -157,7 +157,7 @@ async def _run_async(self: BaseTool, *, args: dict[str, Any], tool_context: Tool
     tool = tool_behind(self)
     if core is None:
         return await tool.run_async(args=args, tool_context=tool_context)
-    core.conductor.guard()
+    core.conductor.parking.guard()
     call_id = tool_context.function_call_id or ""
     if _lacks_arguments(core, tool, call_id, args):
         return await tool.run_async(args=args, tool_context=tool_context)
@@ -182,11 +182,7 @@ def _lacks_arguments(core: TurnCore, tool: BaseTool, call_id: str, args: dict[st
         return False
     recorded = core.conductor.journal.call(call_id)
     if recorded is not None and recorded.record is None:
-        core.conductor.fail_replay(
-            call_id,
-            f"a call of tool {tool.name!r} with {recorded.request.arguments!r}",
-            f"tool {tool.name!r} with another required parameter, {missing[0]!r}",
-        )
+        core.conductor.fail_call(call_id, f"tool {tool.name!r} with another required parameter, {missing[0]!r}")
     return recorded is None
 
 

@@ -29,7 +29,8 @@ class TerminalKeeper:
 def leave_now(code: int) -> NoReturn:
     """Ends the process without waiting for any thread."""
     for stream in (sys.stdout, sys.stderr):
-        with suppress(OSError):  # whoever read it may be gone
+        # Whoever read it may be gone; and a signal may have come in the middle of a write to it.
+        with suppress(OSError, RuntimeError):
             stream.flush()
     os._exit(code)
 

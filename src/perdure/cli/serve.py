@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 from datetime import timedelta
@@ -93,6 +94,7 @@ class _Signals:
     def __init__(self, options: WorkerOptions) -> None:
         self._grace = options.drain_grace.total_seconds()
         self._seen: list[int] = []
+        self._loop = asyncio.get_running_loop()
 
     @property
     def exit_code(self) -> int:
@@ -106,4 +108,8 @@ class _Signals:
     def _came(self, number: int, _frame: FrameType | None) -> None:
         self._seen.append(number)
         if len(self._seen) == 1:
-            click.echo(f"draining for up to {self._grace:g} s; a second signal stops at once", err=True)
+            # Not in here: the signal may have come in the middle of a print, which cannot be entered twice.
+            self._loop.call_soon_threadsafe(self._say_draining)
+
+    def _say_draining(self) -> None:
+        click.echo(f"draining for up to {self._grace:g} s; a second signal stops at once", err=True)

@@ -146,7 +146,12 @@ class SessionActor:
         if claimed.turn is not None:
             snapshot = await self._store.read_snapshot(self.session_id, self._clock.now_ms())
             recorded = await self._store.read_recorded_turn(self.session_id, claimed.turn.turn_id)
-            self._book = restore_book(claimed, recorded, snapshot.pending_interrupts)
+            answered = [
+                await self._store.read_interrupt(self.session_id, item.interrupt_id)
+                for item in claimed.inbox
+                if item.kind is InboxKind.ANSWER and item.interrupt_id is not None
+            ]
+            self._book = restore_book(claimed, recorded, (*snapshot.pending_interrupts, *answered))
             self.state = restore_state(claimed, self._book)
         self._arrivals.put_nowait(Arrival(TakenOver(claimed.check)))
         self._put_items(claimed.inbox)

@@ -132,7 +132,7 @@ def restore_book(claimed: ClaimedSession, recorded: RecordedTurn, interrupts: tu
 
     Args:
         recorded: what the journal holds of the turn.
-        interrupts: the pending ones.
+        interrupts: the pending ones, and those whose answer is still in the inbox.
     """
     stored = claimed.turn
     assert stored is not None

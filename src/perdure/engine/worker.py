@@ -105,7 +105,11 @@ class EngineWorker:
         for actor in self._actors.values():
             actor.drain()
         if self._tasks:
-            await asyncio.wait(self._tasks.values(), timeout=self._options.drain_grace.total_seconds())
+            grace = self._options.drain_grace.total_seconds()
+            await asyncio.wait(self._tasks.values(), timeout=grace)
+            if self._tasks:
+                ids = ", ".join(self._tasks)
+                logger.warning("after %g s steps still run; cut off, for the next worker: sessions %s", grace, ids)
         await self.abort()
 
     async def abort(self) -> None:

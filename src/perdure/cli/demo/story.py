@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
+from typing import Any, TypeVar
 
 from rich.console import Console
 from rich.text import Text
@@ -18,7 +19,9 @@ from perdure.client import MAX_PAGE, AgentSessionClient
 from perdure.engine.base import Engine
 from perdure.engine.open import open_engine
 from perdure.session.model import AgentSnapshot, StepRecord, TurnStatus
-from perdure.testing import WorkerChild, read_request_log
+from perdure.testing import ChildError, WorkerChild, read_request_log
+
+T = TypeVar("T")
 
 WORKER = "perdure.cli.demo.worker:work"
 
@@ -55,13 +58,13 @@ class Story:
         """See ``tell``."""
         with WorkerChild.of(WORKER, str(self._scene.folder), True) as child:
             first = child.pid
-            await self._up_to_the_refund(child)
+            await alive(child, self._up_to_the_refund(child))
             before = await self._history()
             child.kill()
         self._heading(f"worker A is killed (kill -9 {first}): the refund is paid, and perdure has no record of it")
         with WorkerChild.of(WORKER, str(self._scene.folder), False) as child:
             self._heading(f"worker B takes over (process {child.pid})")
-            snapshot = await self._follower.until_rest()
+            snapshot = await alive(child, self._follower.until_rest())
             second, after = child.pid, await self._history()
         self._heading("what ran, and what was replayed")
         self._console.print(timeline(before, after, first, second))
@@ -103,3 +106,19 @@ class Story:
 
     def _say(self, words: str, style: str = "") -> None:
         self._console.print(Text(words, style=style), soft_wrap=True)
+
+
+async def alive(child: WorkerChild, work: Coroutine[Any, Any, T]) -> T:
+    """Does ``work``, as long as the worker is alive.
+
+    Raises:
+        ChildError: the worker ended first; with all that it printed.
+    """
+    working = asyncio.ensure_future(work)
+    ending = asyncio.ensure_future(child.wait_exit_async(timeout=TIME_LIMIT))
+    await asyncio.wait((working, ending), return_when=asyncio.FIRST_COMPLETED)
+    if working.done():
+        return working.result()
+    working.cancel()
+    printed = "\n".join(child.lines)
+    raise ChildError(f"a worker ended by itself, with the exit code {await ending}:\n{printed}")
