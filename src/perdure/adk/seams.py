@@ -12,7 +12,7 @@ from __future__ import annotations
 import importlib
 import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from random import Random
@@ -245,6 +245,24 @@ SEAMS: tuple[Seam, ...] = (
     Seam("google.adk.platform.uuid", "_id_provider_context_var.get"),
     Seam("google.adk.platform._random", "_random_provider_context_var.get"),
 )
+
+
+LOADED_LATE = (
+    "google.adk.workflow._workflow",
+    "google.adk.workflow._llm_agent_wrapper",
+    "google.adk.flows.llm_flows.auto_flow",
+    "google.adk.models.google_llm",
+)
+"""What ADK imports in the middle of the first turn of a process, and some 450 modules with it: half a second in which
+no other session of the process moves, and by which a take-over would be late."""
+
+
+@lru_cache(maxsize=1)
+def load_early() -> None:
+    """Imports what ADK would import in the middle of the first turn, as far as it is there."""
+    for module in LOADED_LATE:
+        with suppress(ImportError):
+            importlib.import_module(module)
 
 
 def _find(seam: Seam) -> object:
