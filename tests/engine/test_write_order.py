@@ -10,6 +10,7 @@ from perdure import AgentSessionClient, TurnStatus
 from perdure.engine.actor import SessionActor
 from perdure.engine.book import TurnBook
 from perdure.engine.running import RunningSteps
+from perdure.session.state import RunModel
 
 
 async def test_a_flush_that_falls_due_as_its_turn_ends_does_not_come_behind_the_end(
@@ -21,8 +22,8 @@ async def test_a_flush_that_falls_due_as_its_turn_ends_does_not_come_behind_the_
     def keep_the_timer_away(self: SessionActor) -> None:
         actors.append(self)
 
-    async def and_flush(self: RunningSteps, book: TurnBook, step_id: str, call_ids: tuple[str, ...]) -> None:
-        await run_model(self, book, step_id, call_ids)
+    async def and_flush(self: RunningSteps, book: TurnBook, run: RunModel) -> None:
+        await run_model(self, book, run)
         # The result is on its way to the loop, which has not seen it: the worst moment.
         actors[0]._flush_due()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from google.adk.tools.tool_context import ToolContext
 from tests.field.lives import GO_ON, Hold, life
 from tests.field.support import (
     IDEMPOTENT,
@@ -15,8 +16,6 @@ from tests.field.support import (
     messages_of,
     say,
 )
-
-from google.adk.tools.tool_context import ToolContext
 
 from perdure import OUTCOME_UNKNOWN_TOOL_RESULT, AgentSessionFlow, SessionStatus, ToolExecutionError
 from perdure.adk import IDEMPOTENCY_KEY_CUSTOM_METADATA_KEY, idempotency_key_for_tool_call

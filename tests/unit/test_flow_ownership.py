@@ -48,7 +48,7 @@ def test_a_model_step_is_driven_again_by_the_next_owner() -> None:
     session = Script()
     session.say("t1")
     session.die()
-    assert session.model == RunModel("t1/model/1", ())
+    assert session.model == RunModel("t1/model/1", (), 2)
     assert session.journal.steps["t1/model/1"].attempts == 2
 
 

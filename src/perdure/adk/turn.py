@@ -87,7 +87,7 @@ class AdkLiveTurn:
         if not self._conductor.parking.closing:
             self._conductor.end()
 
-    async def drive(self, step_id: str, records: Sequence[CallRecord]) -> DriveResult:
+    async def drive(self, step_id: str, records: Sequence[CallRecord], attempt: int = 1) -> DriveResult:
         """Hands out ``records`` and lets the invocation run until it is blocked or over.
 
         Raises:
@@ -96,7 +96,7 @@ class AdkLiveTurn:
         """
         if self._conductor.driving:
             raise UsageError("the turn is being driven already; use hand_out")
-        self._core.step_id = step_id
+        self._core.step_id, self._core.step_attempt = step_id, attempt
         try:
             self._conductor.set_driving(True)
             self._conductor.give(records)

@@ -190,7 +190,7 @@ def _drive(loop: Loop) -> None:
     if model is not None and not model.issued:
         loop.turn = replace(loop.turn, drive_again=False)
         loop.put_model(replace(model, attempts=model.attempts + 1, issued=True), StepStatus.RUNNING)
-        loop.do(RunModel(model.step_id, call_ids))
+        loop.do(RunModel(model.step_id, call_ids, model.attempts + 1))
     elif ready:
         # The drive may be over by now, with its result on the way here.
         loop.turn = replace(loop.turn, drive_again=True)
