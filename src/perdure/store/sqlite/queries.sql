@@ -432,8 +432,10 @@ SELECT max(coalesce((SELECT max(sequence) FROM calls WHERE turn_key = ?1), 0),
 SELECT min(deadline_ms) FROM interrupts WHERE session_key = ? AND status = 'pending';
 
 -- name: inbox_items
--- The inbox of a session, in order.
-SELECT position, kind, turn_id, interrupt_id, content FROM inbox WHERE session_key = ? ORDER BY position;
+-- The inbox of a session, in order; answers with who gave them.
+SELECT i.position, i.kind, i.turn_id, i.interrupt_id, i.content, a.resolved_by
+FROM inbox AS i LEFT JOIN interrupts AS a ON a.session_key = i.session_key AND a.interrupt_id = i.interrupt_id
+WHERE i.session_key = ? ORDER BY i.position;
 
 -- name: lease_key
 -- The key of the session that a lease is for; nothing when the lease is lost.
