@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Generator
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from time import monotonic
+from unittest.mock import patch
 
 from tests.support.play import FAST_RETRY, Play, PlayCall, PlayRunner
 
 from perdure import AgentSessionFlow, Engine, InterruptKind, RetryPolicy, ToolEffect, WorkerOptions, open_engine
+from perdure.engine.crew import Crew
 from perdure.testing import WorkerChild
 
 LOOK_EVERY = 0.005
@@ -100,7 +102,7 @@ class World:
             self.note(f"model {play.start.session_id} {key}")
             await self.pass_door(door)
 
-        await play.model(key, f"words of {key}", answer())
+        await play.model(key, f"words of {key}", _When(answer))
 
     def _call(self, play: Play, kind: str, door: str) -> PlayCall:
         session = play.start.session_id
@@ -127,8 +129,18 @@ class World:
     def worker(
         self, *, lease: float = 10, grace: float = 30, linger: float = 60, max_sessions: int = 200
     ) -> WorkerChild:
-        """A worker process, to be entered; it prints ``ready``, and ``left`` when it has drained."""
+        """A worker process, to be entered; it prints ``ready``, ``told`` (to leave), and ``left``."""
         return WorkerChild.of(serve, str(self.folder), lease, grace, linger, max_sessions)
+
+
+@dataclass(frozen=True)
+class _When:
+    """Does something when it is awaited; nothing when it never is, as in a replay."""
+
+    action: Callable[[], Coroutine[None, None, None]]
+
+    def __await__(self) -> Generator[None, None, None]:
+        return self.action().__await__()
 
 
 async def serve(folder: str, lease: float, grace: float, linger: float, max_sessions: int) -> None:
@@ -140,8 +152,16 @@ async def serve(folder: str, lease: float, grace: float, linger: float, max_sess
         linger=timedelta(seconds=linger),
         drain_grace=timedelta(seconds=grace),
     )
-    async with world.engine(world.flow(), options=options) as engine:
-        await engine.serve(ready=lambda: print("ready", flush=True))
+
+    drain = Crew.drain
+
+    def drain_and_say_so(crew: Crew) -> None:
+        drain(crew)
+        print("told", flush=True)
+
+    with patch.object(Crew, "drain", drain_and_say_so):
+        async with world.engine(world.flow(), options=options) as engine:
+            await engine.serve(ready=lambda: print("ready", flush=True))
     print("left", flush=True)
 
 
