@@ -299,30 +299,29 @@ class AgentSessionClient:
         Raises:
             SessionNotFound
             UsageError: ``after`` is no cursor.
-            EventCursorExpired: the stream no longer reaches back that far; read the messages, then stream from its
-                ``oldest``.
+            EventCursorExpired: the stream no longer reaches back that far, or the reader fell behind so far; read the
+                messages, then stream without a cursor.
         """
         subscription = self._engine.subscribe(session_id)
         cursor = after
         try:
             while True:
                 subscription.wake.clear()
-                # What is shown by now comes behind all that the store holds of earlier owners; so the store goes first.
-                shown_by_now = len(subscription.items)
+                in_order = subscription.in_order()
                 async for event in self._stored_events(session_id, cursor):
                     cursor = event.cursor
                     yield await self._complete(event)
                 while subscription.items:
                     shown = subscription.items[0]
-                    if shown_by_now <= 0 and cursor is not None and shown.event.cursor > cursor != shown.previous:
-                        break
+                    new = cursor is None or shown.event.cursor > cursor
+                    if new and in_order <= 0 and cursor not in (None, shown.previous):
+                        break  # What is missing is in the store, or is about to be.
                     subscription.items.popleft()
-                    shown_by_now -= 1
-                    if cursor is None or shown.event.cursor > cursor:
+                    in_order -= 1
+                    if new:
                         cursor = shown.event.cursor
                         yield await self._complete(shown.event)
-                else:
-                    await _woken(subscription)
+                await _woken(subscription)
         finally:
             self._engine.unsubscribe(session_id, subscription)
 

@@ -15,6 +15,9 @@ from perdure.session.events import cursor_for
 from perdure.session.model import AgentEvent, AgentEventType, JsonObject
 from perdure.store.base import EventPut
 
+MAX_BEHIND = 1000
+"""Events that are kept in memory for one reader."""
+
 
 @dataclass(frozen=True, slots=True)
 class Shown:
@@ -26,15 +29,27 @@ class Shown:
 
 @dataclass(eq=False, slots=True)
 class Subscription:
-    """What one reader has not taken yet.  Without ``events`` it is only woken when the store changed."""
+    """What one reader has not taken yet.  Without ``events`` it is only woken when the store changed.
+
+    A reader that is far behind loses what is kept here for it, and finds it in the store.
+    """
 
     events: bool = True
     items: deque[Shown] = field(default_factory=deque[Shown])
     wake: asyncio.Event = field(default_factory=asyncio.Event)
+    _gap: bool = False
 
     def put(self, shown: Shown) -> None:
+        if len(self.items) >= MAX_BEHIND:
+            self.items.clear()
+            self._gap = True
         self.items.append(shown)
         self.wake.set()
+
+    def in_order(self) -> int:
+        """How many items come right behind what the store holds at this moment.  (Any later one only if it says so.)"""
+        gap, self._gap = self._gap, False
+        return 0 if gap else len(self.items)
 
 
 class FeedHub:

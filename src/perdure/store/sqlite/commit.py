@@ -307,7 +307,7 @@ class _Application:
         session = self.session
         session.closed = int(session.closed or put.closed)
         status = SessionStatus.CLOSED if session.closed else put.status
-        rests = status in (SessionStatus.IDLE, SessionStatus.WAITING)
+        rests = status in (SessionStatus.IDLE, SessionStatus.WAITING, SessionStatus.BLOCKED)
         if rests and self.transaction.execute(_INBOX_MOVES, (session.key, status.value)).fetchone():
             status = SessionStatus.RUNNING
         session.status = status.value

@@ -26,13 +26,19 @@ UPDATE meta SET value = max(CAST(value AS INTEGER), (SELECT fence FROM sessions 
 WHERE name = 'fence_floor';
 
 -- name: session_take_position
--- The session has a new inbox item: gives it a position, and wakes the session unless it is owned (its owner looks by
--- itself), closed, or blocked (then only a cancel or a close can get it going).
+-- The session has a new inbox item: gives it a position, and, if the session can go on with the item, wakes it unless it
+-- is owned (its owner looks by itself).  A blocked session goes on with a cancel or a close only, one that waits with
+-- anything but a message.
 UPDATE sessions
 SET inbox_count = inbox_count + 1,
-    status = CASE WHEN status = 'idle' OR (status = 'waiting' AND ?2 <> 'message') THEN 'running' ELSE status END,
+    status = CASE
+        WHEN status = 'idle' OR (status = 'waiting' AND ?2 <> 'message')
+          OR (status = 'blocked' AND ?2 IN ('cancel', 'close')) THEN 'running'
+        ELSE status END,
     due_since_ms = CASE
         WHEN owner IS NOT NULL OR closed OR (blocked IS NOT NULL AND ?2 NOT IN ('cancel', 'close')) THEN due_since_ms
+        WHEN ?2 = 'message' AND EXISTS (SELECT 1 FROM turns AS t WHERE t.turn_key = open_turn_key
+                                        AND t.status = 'waiting') THEN due_since_ms
         ELSE coalesce(due_since_ms, ?3) END,
     updated_at_ms = ?3
 WHERE session_key = ?1
@@ -48,8 +54,10 @@ VALUES (?, ?, ?, ?, ?, ?, ?);
 SELECT 1 FROM inbox WHERE session_key = ? AND kind = 'message' AND turn_id = ?;
 
 -- name: inbox_moves
--- Whether something is in the inbox that a session can go on with: anything when it is idle, else not a message.
-SELECT 1 FROM inbox WHERE session_key = ?1 AND (?2 = 'idle' OR kind <> 'message') LIMIT 1;
+-- Whether something is in the inbox that a session can go on with: anything when it is idle, all but a message when it
+-- waits, a cancel or a close when it is blocked.
+SELECT 1 FROM inbox
+WHERE session_key = ?1 AND (?2 = 'idle' OR kind IN ('cancel', 'close') OR (?2 = 'waiting' AND kind = 'answer')) LIMIT 1;
 
 -- name: inbox_has_messages
 -- Whether any message is queued.
@@ -217,8 +225,10 @@ SET owner = NULL,
     wake_at_ms = ?3,
     due_since_ms = CASE
         WHEN closed THEN NULL
-        WHEN EXISTS (SELECT 1 FROM inbox AS i WHERE i.session_key = sessions.session_key
-                     AND (sessions.blocked IS NULL OR i.kind IN ('cancel', 'close'))) THEN ?2
+        WHEN EXISTS (SELECT 1 FROM inbox AS i LEFT JOIN turns AS t ON t.turn_key = sessions.open_turn_key
+                     WHERE i.session_key = sessions.session_key
+                     AND (i.kind IN ('cancel', 'close') OR sessions.blocked IS NULL
+                          AND (i.kind <> 'message' OR t.status IS NOT 'waiting'))) THEN ?2
         WHEN blocked IS NULL AND EXISTS (SELECT 1 FROM turns AS t WHERE t.turn_key = open_turn_key
                                          AND t.status = 'running') THEN ?2
         END
@@ -371,8 +381,10 @@ SET owner = NULL,
                   WHERE w.session_key = sessions.session_key AND w.status = 'pending'),
     due_since_ms = CASE
         WHEN closed THEN NULL
-        WHEN EXISTS (SELECT 1 FROM inbox AS i WHERE i.session_key = sessions.session_key
-                     AND (sessions.blocked IS NULL OR i.kind IN ('cancel', 'close'))) THEN ?2
+        WHEN EXISTS (SELECT 1 FROM inbox AS i LEFT JOIN turns AS t ON t.turn_key = sessions.open_turn_key
+                     WHERE i.session_key = sessions.session_key
+                     AND (i.kind IN ('cancel', 'close') OR sessions.blocked IS NULL
+                          AND (i.kind <> 'message' OR t.status IS NOT 'waiting'))) THEN ?2
         WHEN blocked IS NULL AND EXISTS (SELECT 1 FROM turns AS t WHERE t.turn_key = open_turn_key
                                          AND t.status = 'running') THEN ?2
         END
