@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from datetime import timedelta
 
 from pydantic import BaseModel
@@ -40,6 +40,19 @@ WATCH_INTERVAL = timedelta(seconds=1)
 """How often ``wait`` and ``stream_events`` look even when nothing woke them."""
 
 _EVENT_PAGE = 500
+
+_REST = frozenset(
+    {
+        AgentEventType.TURN_SUSPENDED,
+        AgentEventType.TURN_COMPLETED,
+        AgentEventType.TURN_FAILED,
+        AgentEventType.TURN_CANCELLED,
+        AgentEventType.INTERRUPT_RESOLVED,
+        AgentEventType.SESSION_BLOCKED,
+        AgentEventType.SESSION_CLOSED,
+    }
+)
+"""Events with which a session may have come to rest."""
 
 
 class AgentSessionClient:
@@ -227,11 +240,12 @@ class AgentSessionClient:
             SessionNotFound
             WaitTimeout: the time ran out; the session goes on.
         """
-        subscription = self._engine.subscribe(session_id, events=False)
+        subscription = self._engine.subscribe(session_id, _REST)
         try:
             async with asyncio.timeout(timeout):
                 while True:
                     subscription.wake.clear()
+                    subscription.items.clear()
                     snapshot = await self.get_agent_snapshot(session_id)
                     if _rests(snapshot):
                         return snapshot
@@ -288,7 +302,7 @@ class AgentSessionClient:
         chosen = SessionFilter(flow_type or self._flow_type, user_id, status)
         return await self._store.list_sessions(chosen, after, _limit(limit))
 
-    async def stream_events(self, session_id: str, *, after: str | None = None) -> AsyncIterator[AgentEvent]:
+    async def stream_events(self, session_id: str, *, after: str | None = None) -> AsyncGenerator[AgentEvent, None]:
         """The live stream, from a cursor on, without an end; nothing is lost or doubled, over processes and restarts.
 
         A reader that leaves changes nothing.
@@ -307,17 +321,18 @@ class AgentSessionClient:
         try:
             while True:
                 subscription.wake.clear()
-                in_order = subscription.in_order()
+                # What is shown by now comes right behind all that the store holds, so the store goes first.
+                shown_by_now = len(subscription.items)
                 async for event in self._stored_events(session_id, cursor):
                     cursor = event.cursor
                     yield await self._complete(event)
-                while subscription.items:
+                while subscription.items and not subscription.lacks(cursor):
                     shown = subscription.items[0]
                     new = cursor is None or shown.event.cursor > cursor
-                    if new and in_order <= 0 and cursor not in (None, shown.previous):
-                        break  # What is missing is in the store, or is about to be.
+                    if new and shown_by_now <= 0 and cursor not in (None, shown.previous):
+                        break  # An earlier owner's events are in the store.
                     subscription.items.popleft()
-                    in_order -= 1
+                    shown_by_now -= 1
                     if new:
                         cursor = shown.event.cursor
                         yield await self._complete(shown.event)

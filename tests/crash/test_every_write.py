@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from tests.crash.scenario import APPROVAL, CLOSING, PARALLEL, SESSION, STORIES, build_flow, play, run_story
+from tests.crash.scenario import APPROVAL, CLOSING, PARALLEL, SESSION, STORIES, play, run_story
 
-from perdure import AgentSessionClient, SessionStatus, faults, open_engine
+from perdure import AgentSessionClient, faults, open_engine
 from perdure.faults import FAULT_POINTS, Action, DurableWrite, FaultPoint, Moment
 from perdure.testing import WorkerChild, read_request_log
 

@@ -6,6 +6,7 @@ import asyncio
 import copy
 import json
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
 
@@ -22,7 +23,7 @@ from perdure.testing.gate import Gate
 from perdure.testing.history import HistoryError
 from perdure.testing.model import ScriptedModel
 from perdure.testing.replies import DEFAULT_USAGE, Tokens, call, image, reply, text, thought
-from perdure.testing.request_log import read_request_log
+from perdure.testing.request_log import RequestLog, read_request_log
 from perdure.testing.script import Script, failing
 
 SIGNATURE = b"\xfb\xff\xfe\x00"
@@ -210,6 +211,28 @@ async def test_the_log_counts_for_all_processes(tmp_path: Path) -> None:
     assert logged[0].contents == (user_says("hi"),)
     assert len({entry.fingerprint for entry in logged}) == 1
     assert [json.loads(line)["model"] for line in log.read_text().splitlines()] == ["scripted"] * 3
+
+
+async def test_a_request_never_ends_with_the_models_own_words() -> None:
+    """As ADK's models for real providers do it: the user asks to go on."""
+    asked = request()
+    asked.contents.append(types.Content(role="model", parts=[types.Part(text="one")]))
+    model = ScriptedModel([text("one"), text("two")])
+    [answer] = await answers(model, asked)
+    assert [content.role for content in model.requests[0].contents] == ["user", "model", "user"]
+    assert parts(answer)[0].text == "two"
+
+
+def test_each_of_many_equal_requests_has_a_number_of_its_own(tmp_path: Path) -> None:
+    log = tmp_path / "requests.jsonl"
+
+    def record(_: int) -> list[int]:
+        own = RequestLog(log)
+        return [own.record(request(), stream=False) for _ in range(10)]
+
+    with ThreadPoolExecutor(8) as threads:
+        numbers = [number for some in threads.map(record, range(8)) for number in some]
+    assert sorted(numbers) == list(range(1, 81))
 
 
 def test_a_log_that_was_never_written_is_empty(tmp_path: Path) -> None:

@@ -88,6 +88,11 @@ def test_by_turn_counts_user_messages() -> None:
         chosen(script, first, second, user_says("third"))
 
 
+def test_the_note_on_a_failed_turn_is_no_user_message() -> None:
+    note = user_says("Note: the work on the request above failed before it was finished. No tool was called.")
+    assert chosen(by_turn(ONE, TWO), user_says("first"), note, user_says("second")) is TWO
+
+
 def test_by_agent_refuses_an_agent_it_does_not_know() -> None:
     with pytest.raises(ScriptError, match="no script for the agent None"):
         chosen(by_agent({"a": ONE}), user_says("hi"))

@@ -19,6 +19,28 @@ from perdure.adk.outcomes import AttemptBaseline, bare_failure, capture_failure,
 from perdure.errors import ToolExecutionError, UsageError
 from perdure.session.runner import Approval, ToolOutcome, ToolRaised, ToolSucceeded
 
+MAX_THREADS = 64
+"""Synchronous tools of one flow that run at one time; more wait."""
+
+
+class ToolThreads:
+    """The threads of a flow.  They start when one is needed, and again after ``close``."""
+
+    def __init__(self) -> None:
+        self._pool: ThreadPoolExecutor | None = None
+
+    @property
+    def pool(self) -> ThreadPoolExecutor:
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(MAX_THREADS, "perdure-tool")
+        return self._pool
+
+    def close(self) -> None:
+        """Lets idle threads end; a busy one ends with its tool."""
+        if self._pool is not None:
+            self._pool.shutdown(wait=False)
+            self._pool = None
+
 
 class SyncTools:
     """Runs the synchronous functions of one turn's tools in threads.
@@ -26,7 +48,7 @@ class SyncTools:
     One after the other: ADK alone runs them so, and tools of one session may rely on it (a counter in the state).
     """
 
-    def __init__(self, threads: ThreadPoolExecutor) -> None:
+    def __init__(self, threads: ToolThreads) -> None:
         self._threads = threads
         self._one_at_a_time = asyncio.Lock()
 
@@ -39,7 +61,7 @@ class SyncTools:
                 return target(**arguments)
 
         async with self._one_at_a_time:
-            running = asyncio.get_running_loop().run_in_executor(self._threads, context.run, call)
+            running = asyncio.get_running_loop().run_in_executor(self._threads.pool, context.run, call)
             try:
                 return await asyncio.shield(running)
             except asyncio.CancelledError:
@@ -52,7 +74,7 @@ async def run_attempt(call: Call, attempt: int, approval: Approval | None, sync_
     """Runs the tool of ``call`` once and says what came out."""
     run = call.run
     assert run is not None
-    determinism.uninstall()
+    determinism.suspend()
     _prepare(call, run)
     context = run.tool_context
     if approval is not None:
@@ -69,7 +91,7 @@ async def run_attempt(call: Call, attempt: int, approval: Approval | None, sync_
         return _raised(call, run, RuntimeError("the tool was cancelled from within"))
     except KeyboardInterrupt:
         raise
-    except BaseException as error:  # SystemExit too: a tool must not end its worker
+    except BaseException as error:  # noqa: BLE001  (SystemExit too: a tool must not end its worker)
         return _raised(call, run, error)
     try:
         text = capture_success(context, run.tool.name, value)

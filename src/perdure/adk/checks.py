@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any, cast
 
 from google.adk.agents.llm_agent import LlmAgent
+
+# ADK's documentation imports StreamingMode from here, though the module does not say that it exports it.
+from google.adk.agents.run_config import RunConfig, StreamingMode  # type: ignore[attr-defined]
 from google.adk.apps.app import App
 from google.adk.code_executors.built_in_code_executor import BuiltInCodeExecutor
 from google.adk.tools.base_tool import BaseTool
@@ -16,14 +19,31 @@ from google.adk.tools.base_toolset import BaseToolset
 from google.adk.tools.function_tool import FunctionTool
 
 from perdure.adk import seams
-from perdure.adk.tools import unsupported
+from perdure.adk.plugins import ANSWERER, WATCHER
+from perdure.adk.tools import check_stand_in, unsupported
 from perdure.errors import UsageError
 from perdure.session.policy import RetryPolicy, ToolEffect, ToolPolicy
 
 _NOT_YET = "which a durable flow does not support yet"
 
 
-def app_of(agent: object, flow_type: str) -> App:
+def check_application(
+    agent: object, flow_type: str, policies: Mapping[str, ToolPolicy]
+) -> tuple[App, dict[str, BaseTool]]:
+    """The application of a flow and its tools by name.
+
+    Raises:
+        UsageError: its shape, a tool of it or a policy is wrong or not supported.
+    """
+    app = _app_of(agent, flow_type)
+    root = cast(LlmAgent, app.root_agent)
+    _check_agent(root)
+    tools = _tools_of(root)
+    _check_policies(policies, tools)
+    return app, tools
+
+
+def _app_of(agent: object, flow_type: str) -> App:
     """The application that a flow runs: the one given, or a new one around the agent.
 
     Raises:
@@ -37,17 +57,20 @@ def app_of(agent: object, flow_type: str) -> App:
             f"agent: the root is of type {type(root).__name__}, {_NOT_YET}; pass an LlmAgent or an App of one"
         )
     if isinstance(agent, App):
+        ours = [plugin.name for plugin in agent.plugins if plugin.name in (WATCHER, ANSWERER)]
+        if ours:
+            raise UsageError(f"App.plugins has a plugin named {ours[0]!r}, which is perdure's own name; rename it")
         return agent
     try:
         return App(name=flow_type, root_agent=root)
     except ValueError as error:
         raise UsageError(
-            f"flow_type {flow_type!r} is no ADK app name (a letter, then letters, digits, '_' or '-'; not 'user'); choose "
-            "another flow_type, or pass an App with a name of its own"
+            f"flow_type {flow_type!r} is no ADK app name (a letter, then letters, digits, '_' or '-'; not 'user'); "
+            "choose another flow_type, or pass an App with a name of its own"
         ) from error
 
 
-def check_agent(agent: LlmAgent) -> None:
+def _check_agent(agent: LlmAgent) -> None:
     """Refuses an agent of a shape that is not durable yet.
 
     Raises:
@@ -63,18 +86,19 @@ def check_agent(agent: LlmAgent) -> None:
         raise UsageError(f"{name} has code_executor={executor}, {_NOT_YET}; use BuiltInCodeExecutor or leave it out")
 
 
-def tools_of(agent: LlmAgent) -> dict[str, BaseTool]:
+def _tools_of(agent: LlmAgent) -> dict[str, BaseTool]:
     """The agent's tools by name.
 
     Raises:
         UsageError: a tool cannot be made durable, or two tools have one name.
     """
     found: dict[str, BaseTool] = {}
-    for entry in cast(Sequence[Any], agent.tools):
+    for entry in cast(list[object], agent.tools):  # pyright: ignore[reportUnknownMemberType]  (ADK's bare Callable)
         tool = _tool_of(agent, entry)
         reason = unsupported(tool)
         if reason is not None:
             raise UsageError(f"agent {agent.name!r}: tool {tool.name!r} {reason}, {_NOT_YET}; take it out of tools")
+        check_stand_in(tool)
         other = found.setdefault(tool.name, tool)
         if other is not tool:
             raise UsageError(
@@ -83,7 +107,7 @@ def tools_of(agent: LlmAgent) -> dict[str, BaseTool]:
     return found
 
 
-def _tool_of(agent: LlmAgent, entry: Any) -> BaseTool:
+def _tool_of(agent: LlmAgent, entry: object) -> BaseTool:
     if isinstance(entry, BaseTool):
         return entry
     if isinstance(entry, BaseToolset):
@@ -96,7 +120,7 @@ def _tool_of(agent: LlmAgent, entry: Any) -> BaseTool:
     raise UsageError(f"agent {agent.name!r}: {type(entry).__name__} in tools is a workflow node, {_NOT_YET}")
 
 
-def check_policies(policies: Mapping[str, ToolPolicy], tools: Mapping[str, BaseTool]) -> None:
+def _check_policies(policies: Mapping[str, ToolPolicy], tools: Mapping[str, BaseTool]) -> None:
     """Refuses a policy that is none, or that is for a tool which is not there.
 
     Raises:
@@ -132,8 +156,21 @@ def check_options(
         raise UsageError(f"user_id is {user_id!r}; give a name for sessions that are started without one")
 
 
-def fingerprint(agent: LlmAgent, tools: Mapping[str, BaseTool]) -> str:
+def check_run_config(config: RunConfig, where: str) -> None:
+    """Refuses what a durable turn cannot run.
+
+    Raises:
+        UsageError: names ``where`` it was given.
+    """
+    if config.streaming_mode is StreamingMode.BIDI:
+        raise UsageError(f"{where}: streaming_mode BIDI is live audio and video, which has no durable form; use SSE")
+    if config.support_cfc:
+        raise UsageError(f"{where}: support_cfc runs tools inside the model's live connection; leave it out")
+
+
+def fingerprint(app: App, tools: Mapping[str, BaseTool]) -> str:
     """A fingerprint of the agent, its tools and their parameters.  Texts and models do not count."""
+    agent = cast(LlmAgent, app.root_agent)
     shape = {
         "agents": [{"name": agent.name, "output": _schema_name(agent.output_schema)}],
         "tools": {name: _parameters(tool) for name, tool in sorted(tools.items())},
@@ -157,7 +194,7 @@ def _parameters(tool: BaseTool) -> Any:
 def _without_texts(schema: Any) -> Any:
     """A JSON schema without its descriptions and titles."""
     if isinstance(schema, list):
-        return [_without_texts(item) for item in cast(list[Any], schema)]
+        return [_without_texts(item) for item in cast(list[object], schema)]
     if not isinstance(schema, dict):
         return schema
     kept: dict[str, Any] = {}

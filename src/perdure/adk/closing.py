@@ -1,4 +1,7 @@
-"""What a failed or cancelled turn stores last, so that its history stays valid and the next model knows what happened."""
+"""What a failed or cancelled turn stores last.
+
+It keeps the history valid (each call has its result) and tells the next turn's model what happened.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +16,9 @@ from google.genai import types
 
 from perdure.adk import seams
 from perdure.adk.codec import UnknownType, plain
-from perdure.adk.determinism import derived_uuid
+from perdure.adk.determinism import derived_uuids
 from perdure.adk.history import USER, content_of, is_stored, message_of
-from perdure.adk.outcomes import Outcome, read_outcome
+from perdure.adk.outcomes import Outcome, read_outcome, shown_result
 from perdure.adk.plugins import failure_response
 from perdure.session.model import (
     TOOL_CALL_NOT_RUN_ERROR_PREFIX,
@@ -66,11 +69,12 @@ class _Closer:
         self._start = start
         self._now_ms = now_ms
         self._count = 0
+        self._ids = derived_uuids(start.turn_id, "closing")
 
     def event(self, author: str, content: types.Content, actions: EventActions | None = None) -> Event:
         self._count += 1
         return Event(
-            id=derived_uuid(self._start.turn_id, "closing", self._count),
+            id=next(self._ids),
             invocation_id=self._start.turn_id,
             author=author,
             content=content,
@@ -106,7 +110,7 @@ def _answer(call: types.FunctionCall, closed: ClosedCall | None, actions: EventA
             _keep_effects(outcome, actions)
         if closed.record.status is RecordStatus.SUCCEEDED:
             value, media = seams.split_media(outcome.value if outcome else None)
-            response = plain(value if isinstance(value, dict) else {"result": value}, f"result of {call.name}")
+            response = shown_result(value)
         else:
             response = failure_response(closed.record.status, closed.record.error)
     part = types.Part.from_function_response(name=call.name or "", response=response, parts=media)

@@ -1,7 +1,7 @@
 """Values to JSON and back to the same value: tool results, state that a tool sets, the insides of exceptions.
 
-JSON values stay as they are.  Anything else that can be rebuilt is tagged; what cannot be rebuilt is refused.  Imports a
-class by name only to rebuild a value of it, and only pydantic models, dataclasses and enums.
+JSON values stay as they are.  Anything else that can be rebuilt is tagged; what cannot be rebuilt is refused.  A class
+is imported by name only to rebuild a value of it, and only if it is a pydantic model, a dataclass or an enum.
 """
 
 from __future__ import annotations
@@ -93,8 +93,7 @@ def _refuse(value: object, where: str, path: str) -> ValueNotStorable:
     name = f"{type(value).__module__}.{type(value).__qualname__}"
     at = f" at {path}" if path else ""
     return ValueNotStorable(
-        f"{where}: a value of type {name}{at} cannot be stored; return JSON values, dataclasses, pydantic models or the "
-        "like",
+        f"{where}: a value of type {name}{at} cannot be stored; use JSON values, dataclasses or pydantic models",
         where=where,
         path=path,
         type_name=name,
@@ -230,12 +229,11 @@ def decode(value: JsonValue) -> Any:
         UnknownType: it is of a class that is gone or changed.
     """
     if type(value) is dict:
-        tag = cast(dict[str, Any], value).get(_TAG)
-        if tag is None:
-            return {key: decode(item) for key, item in cast(dict[str, Any], value).items()}
-        return _READERS[tag](value)
+        fields = cast(dict[str, Any], value)
+        tag = fields.get(_TAG)
+        return {key: decode(item) for key, item in fields.items()} if tag is None else _READERS[tag](fields)
     if type(value) is list:
-        return [decode(item) for item in cast(list[Any], value)]
+        return [decode(item) for item in cast(list[object], value)]
     return value
 
 

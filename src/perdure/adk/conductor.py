@@ -8,84 +8,71 @@ A replay is held to the journal by three rules:
 
 * R1: entries are handed out in the order in which they settled, each when the invocation has come to it;
 * R2: what has no record waits until all of the journal has come back;
-* R3: when nothing can move and the journal has not come back, the code has changed: the turn is failed from outside, and
-  the invocation stays where it is.
+* R3: when nothing can move and the journal has not come back, the code has changed: the turn is failed from outside,
+  and the invocation stays where it is.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from typing import NoReturn, TypeVar
 
 from perdure.adk.codec import UnknownType
 from perdure.adk.determinism import TurnClock
 from perdure.adk.journal import Journal, SettledGroup
 from perdure.adk.lanes import Call, Gate, Group, Lane, LaneId, LaneState, ToolRun
-from perdure.adk.outcomes import apply_actions, apply_state, read_outcome
+from perdure.adk.parking import Parking
+from perdure.adk.settling import settle, show_state_early
 from perdure.errors import NonDeterminismError
 from perdure.session.model import JsonObject
 from perdure.session.runner import CallRecord, CallRequest, ModelCall, RecordedTurn
 
-T = TypeVar("T")
-
-
-class TurnDropped(BaseException):
-    """Unwinds the invocation of a turn that is dropped from memory.
-
-    Not an ``Exception`` and not a cancellation, so that neither the application's handlers nor ADK's clean-up callbacks
-    take it for something that happened to the agent.
-    """
-
 
 class Conductor:
-    """The traffic control of one live turn."""
+    """The traffic control of one live turn.
+
+    Attributes:
+        failure: fails the turn from outside: what ``drive`` and ``call_tool`` raise.
+        ended: the invocation is over.
+    """
 
     def __init__(self, recorded: RecordedTurn, clock: TurnClock, nudge: Callable[[], None]) -> None:
         self.journal = Journal(recorded)
-        self.closing = False
+        self.parking = Parking()
         self.failure: Exception | None = None
-        """Fails the turn from outside: what ``drive`` and ``call_tool`` raise."""
         self.ended = False
-        self.model_keys: list[str] = []
-        """Keys of the model calls made or answered since this was last taken."""
         self._clock = clock
         self._nudge = nudge
+        self._nudged = False
+        self._driving = False
         self._lanes: dict[LaneId, Lane] = {}
         self._groups: dict[str, Group] = {}
+        self._unreported: list[Group] = []
         self._calls: dict[str, Call] = {}
-        self._groups_of_key: Counter[str] = Counter()
+        self._groups_of_key: dict[str, int] = {}
         self._key_of_call: dict[str, str] = {}
         self._given: dict[str, CallRecord] = {}
-        self._driving = False
-        self._nudged = False
-        self._watchers: list[asyncio.Future[None]] = []
+        self._model_keys: list[tuple[LaneId, str]] = []
+        self._watchers: list[tuple[Callable[[], bool], asyncio.Future[None]]] = []
 
     # ------------------------------------------------------------ what the invocation reports
 
-    def guard(self) -> None:
-        """Stops the invocation here if its turn is being dropped."""
-        if self.closing:
-            raise TurnDropped
-
     async def enter_model(self, lane_id: LaneId, key: str) -> ModelCall | None:
         """Waits until a model call may go on.  Returns its record; ``None``: call the model."""
-        self.guard()
+        self.parking.guard()
         lane = self._lane(lane_id)
         lane.state = LaneState.GATED
         lane.gate = Gate(key, asyncio.get_running_loop().create_future())
         opened = lane.gate.opened
         self.advance()
-        return await self.park(opened)
+        return await self.parking.wait(opened)
 
     def leave_model(self, lane_id: LaneId, key: str, call_ids: Iterable[str]) -> None:
         """A model call ended; its response has these calls."""
         lane = self._lane(lane_id)
         lane.state = LaneState.RUNNING
         lane.model_key = key
-        self.model_keys.append(key)
+        self._model_keys.append((lane_id, key))
         for call_id in call_ids:
             self._key_of_call[call_id] = key
 
@@ -99,8 +86,7 @@ class Conductor:
         base = next((self._key_of_call[i] for i in call_ids if i in self._key_of_call), None)
         if base is None:  # a callback made them up
             base = f"{lane.model_key or '|'.join(str(part) for part in lane_id)}|callback"
-        self._groups_of_key[base] += 1
-        count = self._groups_of_key[base]
+        count = self._groups_of_key[base] = self._groups_of_key.get(base, 0) + 1
         group = Group(base if count == 1 else f"{base}/{count}", lane)
         for call_id in call_ids:
             call = self._calls[call_id] = Call(call_id, group)
@@ -115,37 +101,32 @@ class Conductor:
         Args:
             build: makes the request, given the key of the group; not called for a call that is in the journal.
         """
-        self.guard()
+        self.parking.guard()
         call = self._calls[call_id]
         recorded = self.journal.call(call_id)
-        if recorded is not None:
+        if recorded is None:
+            call.request = build(call.group.key)
+        else:
             then = recorded.request
             if then.tool_name != tool_name or then.arguments != arguments:
-                self.fail_replay(
-                    call_id,
-                    f"a call of tool {then.tool_name!r} with {then.arguments!r}",
-                    f"a call of tool {tool_name!r} with {arguments!r}",
-                )
+                self.fail_replay(call_id, _in_words(then.tool_name, then.arguments), _in_words(tool_name, arguments))
             call.request = then
             call.fresh = False
             self.journal.came_back(call_id)
-        else:
-            call.request = build(call.group.key)
         call.run = run
         call.settled = asyncio.get_running_loop().create_future()
         self.account(call_id)
         return call
 
-    async def record_of(self, call: Call) -> Call:
+    async def record_of(self, call: Call) -> None:
         """Waits until a requested call has its record."""
         assert call.settled is not None
         try:
-            await self.park(call.settled)
+            await self.parking.wait(call.settled)
         except asyncio.CancelledError:
             call.given_up = True
             call.group.lane.state = LaneState.RUNNING
             raise
-        return call
 
     def account(self, call_id: str) -> None:
         """It is known what becomes of a call: it is requested, answered by a callback, or it steers ADK."""
@@ -154,13 +135,16 @@ class Conductor:
             return
         call.accounted = True
         group = call.group
-        if group.accounted and group.open_calls:
-            self._apply_early(group)
+        if not group.accounted:
+            return
+        if group.open_calls:
+            self._show_states_early(group)
+            self._unreported.append(group)
             group.lane.state = LaneState.WAITING
-        elif group.accounted:
+        else:
             del self._groups[group.key]
-        # Not at once: the call that is being requested must be waiting, too, when its group's records are handed out, so
-        # that the calls go on in the order of the records.
+        # Not at once: the call that is being requested must be waiting, too, when its group's records are handed out,
+        # so that the calls go on in the order of the records.
         asyncio.get_running_loop().call_soon(self.advance)
 
     def end_lane(self, lane_id: LaneId) -> None:
@@ -172,21 +156,6 @@ class Conductor:
         """The invocation is over."""
         self.ended = True
         self.advance()
-
-    # ------------------------------------------------------------ waiting inside the invocation
-
-    async def park(self, future: asyncio.Future[T]) -> T:
-        """Waits inside the invocation; a dropped turn unwinds from here."""
-        try:
-            return await future
-        except asyncio.CancelledError:
-            self.guard()
-            raise
-
-    async def park_for_ever(self) -> NoReturn:
-        """Keeps the invocation where it is until the turn is dropped."""
-        await self.park(asyncio.get_running_loop().create_future())
-        raise AssertionError("a future that nobody resolves was resolved")
 
     # ------------------------------------------------------------ failing from outside
 
@@ -208,10 +177,17 @@ class Conductor:
             )
         )
 
+    def fail_call(self, call_id: str, found: str) -> None:
+        """A call that the journal has does not come back as it was."""
+        recorded = self.journal.call(call_id)
+        assert recorded is not None
+        self.fail_replay(call_id, _in_words(recorded.request.tool_name, recorded.request.arguments), found)
+
     # ------------------------------------------------------------ the engine's side
 
     @property
     def driving(self) -> bool:
+        """Whether the engine drives the turn: only then may a model be called."""
         return self._driving
 
     def set_driving(self, driving: bool) -> None:
@@ -235,87 +211,94 @@ class Conductor:
     @property
     def at_rest(self) -> bool:
         """Whether no lane can move by itself.  (Without lanes, ADK is on its way to or from an agent.)"""
-        return bool(self._lanes) and all(
-            lane.state in (LaneState.GATED, LaneState.WAITING) for lane in self._lanes.values()
-        )
+        for lane in self._lanes.values():
+            if lane.state is not LaneState.GATED and lane.state is not LaneState.WAITING:
+                return False
+        return bool(self._lanes)
 
     @property
     def blocked(self) -> bool:
         """Whether every lane waits for the record of some call."""
-        return bool(self._lanes) and all(lane.state is LaneState.WAITING for lane in self._lanes.values())
+        for lane in self._lanes.values():
+            if lane.state is not LaneState.WAITING:
+                return False
+        return bool(self._lanes)
 
-    def unreported_calls(self) -> list[CallRequest]:
-        """The calls of complete groups that nobody was told of; the journal's own are left out."""
-        return [
-            call.request for group in self._unreported() for call in group.open_calls if call.fresh and call.request
-        ]
+    @property
+    def has_news(self) -> bool:
+        """Whether ``drive`` has something to return with."""
+        return self.failure is not None or self.ended or self.blocked or self.has_unreported_calls
+
+    @property
+    def has_unreported_calls(self) -> bool:
+        """Whether there are calls of complete groups that the engine was not told of."""
+        return any(call.fresh for group in self._unreported for call in group.open_calls)
 
     def take_unreported_calls(self) -> tuple[CallRequest, ...]:
-        """The same, and counts them as told."""
-        calls = tuple(self.unreported_calls())
-        for group in self._unreported():
-            group.reported = True
-        return calls
+        """Those calls; from now on the engine knows of them.  The journal's own are left out."""
+        groups, self._unreported = self._unreported, []
+        return tuple(call.request for group in groups for call in group.open_calls if call.fresh and call.request)
 
-    def _unreported(self) -> list[Group]:
-        return [group for group in self._groups.values() if group.accounted and not group.reported]
+    def take_model_keys(self) -> tuple[str, ...]:
+        """Keys of the model calls made or answered since this was last asked, without those of earlier steps."""
+        keys = tuple(key for _, key in self._model_keys)
+        self._model_keys.clear()
+        return keys
 
-    async def changed(self) -> None:
-        """Waits until something may have changed."""
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Waits until ``condition`` holds; it is tried whenever something has changed."""
+        if condition():
+            return
         watcher: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._watchers.append(watcher)
+        self._watchers.append((condition, watcher))
         await watcher
 
     # ------------------------------------------------------------ moving on
 
     def advance(self) -> None:
-        """Lets everything go on that may, and wakes those who watch."""
-        if self.failure is None and not self.closing:
+        """Lets everything go on that may, and wakes those whose condition holds."""
+        if self.failure is None and not self.parking.closing:
             while self._advance_once():
                 pass
             self._check_journal()
             self._tell_engine()
-        watchers, self._watchers = self._watchers, []
-        for watcher in watchers:
-            if not watcher.done():
-                watcher.set_result(None)
+        if self._watchers:
+            watchers, self._watchers = self._watchers, []
+            for condition, watcher in watchers:
+                if watcher.done():
+                    continue
+                if condition():
+                    watcher.set_result(None)
+                else:
+                    self._watchers.append((condition, watcher))
 
     def _advance_once(self) -> bool:
         entry = self.journal.next
-        if isinstance(entry, ModelCall):
-            lane = self._gated_at(entry.key)
-            if lane is None:
-                return False
-            self.journal.hand_out_next()
-            self._clock.advance(entry.settled_at_ms)
-            self._open_gate(lane, entry, LaneState.RUNNING)
-            return True
+        if entry is None:
+            return self.journal.replayed and (self._hand_out_given() or self._open_gates())
         if isinstance(entry, SettledGroup):
             group = self._groups.get(entry.group)
-            if group is None or not self._hand_out(group, entry.records):
-                return False
+            moved = group is not None and self._hand_out(group, entry.records)
+        else:
+            lane = self._gated_at(entry.key)
+            moved = lane is not None
+            if lane is not None:
+                self._clock.advance(entry.settled_at_ms)
+                _open_gate(lane, entry, LaneState.RUNNING)
+        if moved:
             self.journal.hand_out_next()
-            self.model_keys.clear()
-            return True
-        return self._advance_live()
+        return moved
 
-    def _advance_live(self) -> bool:
-        if not self.journal.replayed:
+    def _hand_out_given(self) -> bool:
+        """Hands out the records of one group, if all that it waits for were given; the one that settled first."""
+        if not self._given:
             return False
-        if self._given:
-            given = [(group, self._records_of(group)) for group in self._groups.values()]
-            given = [(group, records) for group, records in given if records]
-            for group, records in sorted(given, key=lambda pair: pair[1][-1].sequence):
-                if self._hand_out(group, records):
-                    return True
-        if self._driving:
-            for lane in self._lanes.values():
-                if lane.state is LaneState.GATED:
-                    if len(self._lanes) == 1:
-                        self._clock.freeze()  # ADK takes the time of each partial response
-                    self._open_gate(lane, None, LaneState.IN_MODEL)
-                    return True
-        return False
+        candidates = [(group, self._records_of(group)) for group in self._groups.values() if group.accounted]
+        ready = [(group, records) for group, records in candidates if records and len(records) == len(group.open_calls)]
+        if not ready:
+            return False
+        group, records = min(ready, key=lambda candidate: candidate[1][-1].sequence)
+        return self._hand_out(group, records)
 
     def _records_of(self, group: Group) -> list[CallRecord]:
         """The records that were given for a group, with those that the journal had before."""
@@ -327,77 +310,61 @@ class Conductor:
                 records.append(record)
         return sorted(records, key=lambda record: record.sequence)
 
+    def _open_gates(self) -> bool:
+        """Lets new model calls go on, while the engine drives."""
+        if not self._driving:
+            return False
+        gated = [lane for lane in self._lanes.values() if lane.state is LaneState.GATED]
+        if gated and len(self._lanes) == 1:
+            self._clock.freeze()  # ADK takes the time of each partial response
+        for lane in gated:
+            _open_gate(lane, None, LaneState.IN_MODEL)
+        return bool(gated)
+
     def _gated_at(self, key: str) -> Lane | None:
         for lane in self._lanes.values():
-            if lane.state is LaneState.GATED and lane.gate is not None and lane.gate.key == key:
+            if lane.gate is not None and lane.gate.key == key:
                 return lane
         return None
 
-    def _open_gate(self, lane: Lane, record: ModelCall | None, state: LaneState) -> None:
-        assert lane.gate is not None
-        gate, lane.gate, lane.state = lane.gate, None, state
-        if not gate.opened.done():
-            gate.opened.set_result(record)
-
     def _hand_out(self, group: Group, records: Sequence[CallRecord]) -> bool:
-        """Hands out a group's records if they are all that it waits for."""
-        waiting = group.open_calls
-        if not group.accounted or {call.call_id for call in waiting} - {record.call_id for record in records}:
+        """Hands out the records of a group, in their order, if they are all that it waits for."""
+        waiting = {call.call_id: call for call in group.open_calls}
+        if not group.accounted or waiting.keys() - {record.call_id for record in records}:
             return False
         settled: list[Call] = []
-        for record in sorted(records, key=lambda record: record.sequence):
+        for record in records:
             self._given.pop(record.call_id, None)
-            call = group.calls.get(record.call_id)
-            if call is None or not call.open:
+            call = waiting.get(record.call_id)
+            if call is None:
                 continue
-            self._clock.advance(record.settled_at_ms)
-            if not self._take(call, record):
-                return False
             settled.append(call)
+            self._clock.advance(record.settled_at_ms)
+            recorded = self.journal.call(record.call_id)
+            try:
+                settle(call, record, recorded.approval if recorded else None)
+            except UnknownType as error:
+                self.fail_replay(call.call_id, f"a value of class {error}", "no such class")
+                return False
         group.lane.state = LaneState.RUNNING
-        for call in settled:
+        del self._groups[group.key]
+        # The model call that asked for them belongs to a step that was told of before.
+        self._model_keys = [entry for entry in self._model_keys if entry[0] != group.lane.id]
+        for call in settled:  # whole first, then on: what follows sees the session as all of them left it
             if call.settled is not None and not call.settled.done():
                 call.settled.set_result(None)
-        del self._groups[group.key]
         return True
 
-    def _take(self, call: Call, record: CallRecord) -> bool:
-        """Gives a call its record and brings the session to what the record says."""
-        assert call.run is not None
-        context = call.run.tool_context
-        kept = call.live_outcome is not None and call.live_outcome == record.outcome
-        if not kept and call.baseline is not None:
-            call.baseline.restore()
-        if record.outcome is not None:
-            try:
-                call.outcome = read_outcome(_parsed(record.outcome))
-            except UnknownType as error:
-                self.fail_replay(call.call_id, f"a value of class {error}", "no such class")
-                return False
-            if not kept:
-                if not call.state_applied:
-                    apply_state(context, call.outcome)
-                apply_actions(context, call.outcome)
-        call.record = record
-        call.baseline = None
-        return True
-
-    def _apply_early(self, group: Group) -> None:
-        """Calls that have their record changed the state before their siblings, which are yet to run, can see it."""
-        known = [call for call in group.open_calls if not call.fresh]
-        records = [recorded.record for call in known if (recorded := self.journal.call(call.call_id)) is not None]
-        if None not in records and len(records) == len(group.open_calls):
+    def _show_states_early(self, group: Group) -> None:
+        records = self._records_of(group)
+        if len(records) == len(group.open_calls):
             return  # complete: handed out in its place
-        for record in sorted((r for r in records if r is not None), key=lambda record: record.sequence):
-            call = group.calls[record.call_id]
-            if record.outcome is None or call.run is None:
-                continue
+        for record in records:
             try:
-                apply_state(call.run.tool_context, read_outcome(_parsed(record.outcome)))
+                show_state_early(group.calls[record.call_id], record)
             except UnknownType as error:
-                self.fail_replay(call.call_id, f"a value of class {error}", "no such class")
+                self.fail_replay(record.call_id, f"a value of class {error}", "no such class")
                 return
-            call.state_applied = True
 
     def _check_journal(self) -> None:
         """Rule R3."""
@@ -409,13 +376,12 @@ class Conductor:
         self.fail_replay(step, expected, found)
 
     def _tell_engine(self) -> None:
+        """Says that there is something to drive on with, if nobody drives."""
         if self._driving or self._nudged or self.failure is not None or not self.journal.replayed:
             return
-        if self.at_rest and (self.unreported_calls() or not self.blocked):
+        if self.at_rest and (not self.blocked or self.has_unreported_calls):
             self._nudged = True
             self._nudge()
-
-    # ------------------------------------------------------------ small lookups
 
     def _lane(self, lane_id: LaneId) -> Lane:
         lane = self._lanes.get(lane_id)
@@ -424,6 +390,12 @@ class Conductor:
         return lane
 
 
-def _parsed(outcome: str) -> JsonObject:
-    parsed: JsonObject = json.loads(outcome)
-    return parsed
+def _open_gate(lane: Lane, record: ModelCall | None, state: LaneState) -> None:
+    assert lane.gate is not None
+    gate, lane.gate, lane.state = lane.gate, None, state
+    if not gate.opened.done():
+        gate.opened.set_result(record)
+
+
+def _in_words(tool_name: str, arguments: JsonObject) -> str:
+    return f"a call of tool {tool_name!r} with {arguments!r}"

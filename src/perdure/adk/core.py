@@ -1,8 +1,10 @@
-"""What the seams of one live turn share, and how they find it: a context variable that every task of the turn inherits."""
+"""What the seams of one live turn share, and how they find it.
+
+They find it in a context variable, which every task of the turn inherits.
+"""
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -24,16 +26,11 @@ DEFAULT_MODEL_RETRY = RetryPolicy()
 
 @dataclass(frozen=True, slots=True)
 class TurnSettings:
-    """What a flow says about all of its turns.
-
-    Attributes:
-        threads: where synchronous tools run; ``None``: in the event loop, as on plain ADK.
-    """
+    """What a flow says about all of its turns."""
 
     rules: ToolRules
     model_retry: RetryPolicy
     model_timeout: timedelta | None
-    threads: ThreadPoolExecutor | None
 
 
 class Outbox:
@@ -65,8 +62,8 @@ class Outbox:
         if self._count == 0 and event.invocation_id != self._turn_id:
             name = "google.adk.agents.invocation_context.new_invocation_context_id"
             raise FrameworkDrift(
-                f"the invocation has the id {event.invocation_id!r}, not the turn's id {self._turn_id!r}: google-adk no "
-                f"longer takes it first from its id provider ({name})",
+                f"the invocation has the id {event.invocation_id!r}, not the turn's id {self._turn_id!r}: google-adk "
+                f"no longer takes it first from its id provider ({name})",
                 name=name,
                 version="",
             )

@@ -9,12 +9,8 @@ from __future__ import annotations
 import hashlib
 import itertools
 import random
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
-
-from google.adk.platform import reset_random_provider, set_random_provider
-from google.adk.platform import time as platform_time
-from google.adk.platform import uuid as platform_uuid
 
 from perdure.adk import seams
 
@@ -42,6 +38,10 @@ class TurnClock:
         """Stands still until the next ``advance``: what is read meanwhile a replay will not read."""
         self._frozen = True
 
+    def thaw(self) -> None:
+        """Goes on from where it stands."""
+        self._frozen = False
+
     def advance(self, to_ms: int) -> None:
         """Moves on to a moment, if it is later."""
         self._frozen = False
@@ -52,57 +52,53 @@ class TurnClock:
         self._now_us = max(self._now_us, int(seconds * 1_000_000) + 1)
 
 
-def derived_uuid(*seed: object) -> str:
-    """A UUID that depends on ``seed`` alone."""
-    digest = hashlib.blake2b("\x1f".join(map(str, seed)).encode(), digest_size=16).hexdigest()
-    return f"{digest[:8]}-{digest[8:12]}-4{digest[13:16]}-a{digest[17:20]}-{digest[20:]}"
+def derived_uuids(*seed: object) -> Iterator[str]:
+    """UUIDs without end that depend on ``seed`` alone."""
+    digest = hashlib.blake2b("\x1f".join(map(str, seed)).encode(), digest_size=10).hexdigest()
+    stem = f"{digest[:8]}-{digest[8:12]}-4{digest[12:15]}-a{digest[15:18]}-"
+    return map(f"{stem}{{:012x}}".format, itertools.count(1))
 
 
-class TurnIds:
-    """The ids of one turn: the first one makes ADK's invocation id the turn id, the others count from there."""
+class _TurnRandom:
+    """The random numbers of one turn.  Hardly any turn asks for one, and a generator takes its time to make."""
 
     def __init__(self, turn_id: str) -> None:
         self._turn_id = turn_id
-        self._count = itertools.count()
+        self._generator: random.Random | None = None
 
-    def next(self) -> str:
-        number = next(self._count)
-        return self._turn_id.removeprefix(_TURN_ID_PREFIX) if number == 0 else derived_uuid(self._turn_id, number)
+    def provide(self) -> random.Random:
+        if self._generator is None:
+            self._generator = random.Random(self._turn_id)
+        return self._generator
 
 
 def install(turn_id: str, clock: TurnClock) -> None:
-    """Installs the providers of a turn in the current context."""
-    generator = random.Random(turn_id)
-    platform_time.set_time_provider(clock.read)
-    platform_uuid.set_id_provider(TurnIds(turn_id).next)
-    set_random_provider(lambda: generator)
+    """Installs the providers of a turn in the current context.
+
+    The first id makes ADK's invocation id the turn id, the others follow from it.
+    """
+    ids = itertools.chain([turn_id.removeprefix(_TURN_ID_PREFIX)], derived_uuids(turn_id))
+    seams.set_providers((clock.read, ids.__next__, _TurnRandom(turn_id).provide))
 
 
-def uninstall() -> None:
-    """Gives the current context the real time, ids and random numbers back."""
-    platform_time.reset_time_provider()
-    platform_uuid.reset_id_provider()
-    reset_random_provider()
+def suspend() -> seams.Providers:
+    """Gives the current context the real time, ids and random numbers back.  Returns what ``resume`` takes."""
+    providers = seams.current_providers()
+    seams.set_providers(seams.REAL_PROVIDERS)
+    return providers
 
 
-@contextmanager
-def suspended() -> Iterator[None]:
-    """Inside, the current context has the real time, ids and random numbers."""
-    outer = seams.current_providers()
-    uninstall()
-    try:
-        yield
-    finally:
-        seams.set_providers(outer)
+def resume(providers: seams.Providers) -> None:
+    """Ends what ``suspend`` began."""
+    seams.set_providers(providers)
 
 
 @contextmanager
-def ids_from(*seed: object) -> Iterator[None]:
+def ids_from(*seed: object) -> Generator[None]:
     """Inside, ADK's ids depend on ``seed`` alone; the turn's own count does not move."""
-    count = itertools.count()
-    outer = seams.current_providers()
-    platform_uuid.set_id_provider(lambda: derived_uuid(*seed, next(count)))
+    time_provider, outer, random_provider = seams.current_providers()
+    seams.set_providers((time_provider, derived_uuids(*seed).__next__, random_provider))
     try:
         yield
     finally:
-        seams.set_providers(outer)
+        seams.set_providers((time_provider, outer, random_provider))

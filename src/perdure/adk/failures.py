@@ -1,11 +1,12 @@
 """Exceptions as JSON, and exceptions of the same class rebuilt from it.
 
-What a callback of the application sees of a recorded failure must not depend on whether it is a replay, so live code too
-raises the rebuilt exception.
+What a callback of the application sees of a recorded failure must not depend on whether it is a replay, so live code
+too raises the rebuilt exception.
 """
 
 from __future__ import annotations
 
+from types import FunctionType
 from typing import Any, cast
 
 from perdure.adk.codec import UnknownType, decode, encode, import_type
@@ -32,7 +33,7 @@ def message_of(error: BaseException) -> str:
     """The text of an exception; its class's name when it has none."""
     try:
         text = str(error)
-    except Exception:  # a broken __str__ must not hide the failure itself
+    except Exception:  # noqa: BLE001  (a broken __str__ must not hide the failure itself)
         text = ""
     return text or type(error).__name__
 
@@ -59,12 +60,24 @@ def encode_error(error: BaseException) -> JsonObject:
             continue
     encoded: JsonObject = {"type": f"{kind.__module__}:{kind.__qualname__}", "message": message_of(error)}
     try:
-        encoded["args"] = [encode(argument, "args") for argument in error.args]
+        encoded["args"] = [encode(argument, "args") for argument in _arguments(error)]
     except ValueNotStorable:
         encoded["args"] = [encoded["message"]]
     if attributes:
         encoded["attributes"] = attributes
     return encoded
+
+
+def _is_builtin(kind: type[BaseException]) -> bool:
+    """Whether making an exception of the class runs no Python code."""
+    return not isinstance(kind.__init__, FunctionType) and not isinstance(kind.__new__, FunctionType)
+
+
+def _arguments(error: BaseException) -> tuple[Any, ...]:
+    """What the exception was made with; for an ``OSError`` its ``args`` are not all."""
+    if isinstance(error, OSError) and _is_builtin(type(error)):
+        return cast(tuple[Any, ...], error.__reduce__()[1])
+    return error.args
 
 
 def decode_error(encoded: JsonObject) -> Exception:
@@ -76,9 +89,11 @@ def decode_error(encoded: JsonObject) -> Exception:
         if not issubclass(kind, Exception):
             return fallback
         args = [decode(argument) for argument in encoded["args"]]
-        # Not through __init__: it may take other arguments, or do things.
-        rebuilt = kind.__new__(kind, *args)
-        rebuilt.args = tuple(args)
+        if _is_builtin(kind):
+            rebuilt = kind(*args)
+        else:  # not through __init__: it may take other arguments, or do things
+            rebuilt = kind.__new__(kind, *args)
+            rebuilt.args = tuple(args)
         for name, value in cast(dict[str, Any], encoded.get("attributes", {})).items():
             setattr(rebuilt, name, decode(value))
     except (UnknownType, TypeError, ValueError, AttributeError):

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
-from typing import cast
 
 from google.adk.agents.llm_agent import LlmAgent
 from google.adk.agents.run_config import RunConfig
@@ -14,16 +12,10 @@ from google.adk.artifacts.base_artifact_service import BaseArtifactService
 from google.adk.auth.credential_service.base_credential_service import BaseCredentialService
 from google.adk.memory.base_memory_service import BaseMemoryService
 
-from perdure.adk.checks import app_of, check_agent, check_options, check_policies, fingerprint, tools_of
-from perdure.adk.core import DEFAULT_MODEL_RETRY, TurnSettings
-from perdure.adk.effects import ToolRules
-from perdure.adk.runner import AdkAgentRunner, check_run_config, default_run_config
+from perdure.adk.runner import AdkAgentRunner
 from perdure.errors import UsageError
 from perdure.session.policy import ApprovalMode, RetryPolicy, ToolEffect, ToolPolicy
 from perdure.session.runner import DEFAULT_EVENT_STREAM_CAPACITY_BYTES, AgentSessionFlow
-
-_MAX_SYNC_TOOLS = 64
-"""Synchronous tools of one flow that run at one time; more wait."""
 
 
 def adk_agent_session_flow(
@@ -72,7 +64,7 @@ def adk_agent_session_flow(
         raise UsageError(f"interrupt_deadline is {interrupt_deadline}; it must be positive, or None for ever")
     if event_stream_capacity_bytes <= 0:
         raise UsageError(f"event_stream_capacity_bytes is {event_stream_capacity_bytes}; it must be positive")
-    runner = build_runner(
+    runner = AdkAgentRunner(
         agent,
         flow_type=flow_type,
         tool_policies=tool_policies,
@@ -94,47 +86,4 @@ def adk_agent_session_flow(
         user_id=user_id,
         interrupt_deadline=interrupt_deadline,
         event_stream_capacity_bytes=event_stream_capacity_bytes,
-    )
-
-
-def build_runner(
-    agent: LlmAgent | App,
-    *,
-    flow_type: str,
-    tool_policies: Mapping[str, ToolPolicy] | None = None,
-    default_tool_effect: ToolEffect = ToolEffect.UNCLASSIFIED,
-    approvals: ApprovalMode = "by_effect",
-    run_config: RunConfig | None = None,
-    user_id: str = "user",
-    artifact_service: BaseArtifactService | None = None,
-    memory_service: BaseMemoryService | None = None,
-    credential_service: BaseCredentialService | None = None,
-    model_retry: RetryPolicy | None = None,
-    model_timeout: timedelta | None = None,
-    sync_tools_in_threads: bool = True,
-) -> AdkAgentRunner:
-    """The runner of ``adk_agent_session_flow``: same arguments, same errors."""
-    app = app_of(agent, flow_type)
-    root = cast(LlmAgent, app.root_agent)
-    policies = dict(tool_policies or {})
-    check_options(default_tool_effect, approvals, model_retry, model_timeout, user_id)
-    check_agent(root)
-    tools = tools_of(root)
-    check_policies(policies, tools)
-    config = run_config or default_run_config()
-    check_run_config(config, "run_config")
-    threads = ThreadPoolExecutor(_MAX_SYNC_TOOLS, "perdure-tool") if sync_tools_in_threads else None
-    return AdkAgentRunner(
-        app,
-        TurnSettings(
-            rules=ToolRules(policies, default_tool_effect, approvals),
-            model_retry=model_retry or DEFAULT_MODEL_RETRY,
-            model_timeout=model_timeout,
-            threads=threads,
-        ),
-        definition=fingerprint(root, tools),
-        run_config=config,
-        artifact_service=artifact_service,
-        memory_service=memory_service,
-        credential_service=credential_service,
     )

@@ -1,6 +1,6 @@
 """What the journal holds of a turn, in the order in which it is handed out again.
 
-An entry is a model call, or a group of tool calls that all have their record; a group's place is that of its last record.
+An entry is a model call, or a group of tool calls that all have their record; a group's place is that of its last one.
 """
 
 from __future__ import annotations
@@ -59,13 +59,13 @@ class Journal:
 
     def missing(self) -> tuple[str, str]:
         """The first thing that a replay has not repeated: the step, and what was expected."""
+        entry = self.next
+        if isinstance(entry, ModelCall):
+            return entry.key, "this model call"
         if self._unseen:
             call = next(iter(self._unseen.values())).request
             return call.call_id, f"a call of tool {call.tool_name!r} with {call.arguments!r}"
-        entry = self.next
-        if isinstance(entry, SettledGroup):
-            return entry.group, "the calls of this model response"
-        return (entry.key, "this model call") if entry else ("", "nothing")
+        return (entry.group, "the calls of this model response") if entry else ("", "nothing")
 
 
 def _settled_groups(recorded: RecordedTurn) -> list[SettledGroup]:

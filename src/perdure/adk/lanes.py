@@ -1,7 +1,7 @@
 """Who waits for what inside a live invocation: lanes, the groups of calls they opened, and the calls.
 
-A *lane* is one agent run on one branch: it runs, waits at the gate of a model call, is in one, or waits for the calls of
-a model response.  Plain data; ``conductor`` moves it.
+A *lane* is one agent run on one branch: it runs, waits at the gate of a model call, is in one, or waits for the calls
+of a model response.  Plain data; ``conductor`` moves it.
 """
 
 from __future__ import annotations
@@ -103,7 +103,6 @@ class Group:
     key: str
     lane: Lane
     calls: dict[str, Call] = field(default_factory=dict[str, Call])
-    reported: bool = False
 
     @property
     def accounted(self) -> bool:

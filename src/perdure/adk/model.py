@@ -1,12 +1,12 @@
-"""The wrapped model: a model call that the journal has is answered from it, any other is made, tried again and recorded.
+"""The wrapped model: a call that the journal has is answered from it; any other is made, tried again and recorded.
 
-``install`` puts the wrapper into the one place where every agent gets its model; outside a durable turn nothing changes.
+``install`` puts the wrapper into the one place where every agent gets its model; outside a durable turn nothing
+changes.
 """
 
 from __future__ import annotations
 
 import asyncio
-import itertools
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from dataclasses import dataclass, field
@@ -15,6 +15,7 @@ from typing import Any, cast
 
 from google.adk.agents.invocation_context import InvocationContext
 from google.adk.flows.llm_flows.base_llm_flow import BaseLlmFlow
+from google.adk.models import LlmCapabilities
 from google.adk.models.base_llm import BaseLlm
 from google.adk.models.llm_request import LlmRequest
 from google.adk.models.llm_response import LlmResponse
@@ -69,23 +70,21 @@ def install() -> None:
 class DurableModel(BaseLlm):
     """A model of a durable turn.  It stands for one model call."""
 
-    _inner: BaseLlm = PrivateAttr()
-    _core: TurnCore = PrivateAttr()
-    _lane: LaneId = PrivateAttr()
-    _path: str = PrivateAttr()
+    _call: _ModelCall = PrivateAttr()
 
     @classmethod
     def around(cls, inner: BaseLlm, core: TurnCore, invocation: InvocationContext) -> DurableModel:
         """Wraps the model that an agent is about to call."""
-        agent = invocation.agent.name if invocation.agent else ""
         model = cls(model=inner.model)
-        model._inner = inner
-        model._core = core
-        model._lane = (invocation.branch, agent)
-        model._path = f"{invocation.node_path or ''}|{invocation.branch or ''}|{agent}"
+        model._call = _ModelCall(inner, core, invocation)
         return model
 
-    async def generate_content_async(
+    @property
+    def capabilities(self) -> LlmCapabilities:
+        """Those of the real model."""
+        return self._call.inner.capabilities
+
+    def generate_content_async(
         self, llm_request: LlmRequest, stream: bool = False
     ) -> AsyncGenerator[LlmResponse, None]:
         """The responses of the record; without one, those of the real model.
@@ -93,6 +92,20 @@ class DurableModel(BaseLlm):
         Raises:
             Exception: the model's last failure, live and in every replay.
         """
+        return self._call.responses(llm_request, stream)
+
+
+class _ModelCall:
+    """One model call of a durable turn.  (Apart from ``DurableModel``: a pydantic object is slow to look into.)"""
+
+    def __init__(self, inner: BaseLlm, core: TurnCore, invocation: InvocationContext) -> None:
+        agent = invocation.agent.name if invocation.agent else ""
+        self.inner = inner
+        self._core = core
+        self._lane: LaneId = (invocation.branch, agent)
+        self._path = f"{invocation.node_path or ''}|{invocation.branch or ''}|{agent}"
+
+    async def responses(self, llm_request: LlmRequest, stream: bool) -> AsyncGenerator[LlmResponse, None]:
         core = self._core
         make_tools_durable(llm_request)  # callbacks may have put other tools in
         number = core.model_calls[self._path] = core.model_calls.get(self._path, 0) + 1
@@ -102,18 +115,18 @@ class DurableModel(BaseLlm):
             recorded = _Recorded.model_validate_json(record.response)
         else:
             attempts = _Attempts()
-            async with aclosing(self._call(llm_request, stream, attempts)) as partials:
+            async with aclosing(self._try(llm_request, stream, attempts)) as partials:
                 async for partial in partials:
                     yield partial
             recorded = await self._record(key, attempts)
-        calls = [call for response in recorded.responses for call in _function_calls(response)]
-        core.conductor.leave_model(self._lane, key, [call.id or "" for call in calls])
+        calls = [call.id or "" for response in recorded.responses for call in _function_calls(response)]
+        core.conductor.leave_model(self._lane, key, calls)
         for response in recorded.responses:
             yield response
         if recorded.error is not None:
             raise decode_error(recorded.error)
 
-    async def _call(
+    async def _try(
         self, llm_request: LlmRequest, stream: bool, attempts: _Attempts
     ) -> AsyncGenerator[LlmResponse, None]:
         """Calls the model until it answers or no try is left; yields partial responses as they come."""
@@ -123,7 +136,7 @@ class DurableModel(BaseLlm):
             attempts.responses = []
             attempts.error = None
             try:
-                async for response in self._stream(llm_request, stream):
+                async for response in self._request(llm_request, stream):
                     if response.partial:
                         self._show(response, attempt)
                         yield response
@@ -131,36 +144,42 @@ class DurableModel(BaseLlm):
                         attempts.responses.append(response)
                 return
             except asyncio.CancelledError:
-                self._core.conductor.guard()
+                self._core.conductor.parking.guard()
                 raise
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001  (whatever the model raises is its answer)
                 attempts.error = error
                 attempts.responses = []
                 if attempt == retry.max_attempts or not is_transient(error):
                     return
             await self._pause(retry.delay_after(attempt))
 
-    async def _stream(self, llm_request: LlmRequest, stream: bool) -> AsyncIterator[LlmResponse]:
+    async def _request(self, llm_request: LlmRequest, stream: bool) -> AsyncIterator[LlmResponse]:
         """One request to the model, under the time limit, with the real clock and ids."""
         limit = self._core.settings.model_timeout
-        loop = asyncio.get_running_loop()
-        deadline = None if limit is None else loop.time() + limit.total_seconds()
-        responses = self._inner.generate_content_async(llm_request, stream)
-        async with aclosing(responses):
+        deadline = None if limit is None else asyncio.get_running_loop().time() + limit.total_seconds()
+        responses = self.inner.generate_content_async(llm_request, stream)
+        try:
             while True:
-                with determinism.suspended():
-                    try:
+                providers = determinism.suspend()
+                try:
+                    if deadline is None:
+                        response = await anext(responses)
+                    else:
                         async with asyncio.timeout_at(deadline):
                             response = await anext(responses)
-                    except StopAsyncIteration:
-                        return
+                except StopAsyncIteration:
+                    return
+                finally:
+                    determinism.resume(providers)
                 yield response
+        finally:
+            await responses.aclose()
 
     async def _pause(self, delay: timedelta) -> None:
         try:
             await asyncio.sleep(delay.total_seconds())
         except asyncio.CancelledError:
-            self._core.conductor.guard()
+            self._core.conductor.parking.guard()
             raise
 
     def _show(self, response: LlmResponse, attempt: int) -> None:
@@ -181,13 +200,15 @@ class DurableModel(BaseLlm):
                 key, recorded.model_dump_json(exclude_none=True), _usage(attempts), core.log.now_ms()
             )
         except asyncio.CancelledError:
-            core.conductor.guard()
+            core.conductor.parking.guard()
             raise
         except PayloadTooLarge:
             raise  # the application's doing: its callbacks may see it
-        except Exception as failure:
+        except Exception as failure:  # noqa: BLE001  (the engine's trouble: no callback may swallow it)
             core.conductor.fail(failure)
-            await core.conductor.park_for_ever()
+            await core.conductor.parking.for_ever()
+        finally:
+            core.clock.thaw()
         core.clock.advance(call.settled_at_ms)
         return recorded
 
@@ -199,9 +220,12 @@ def _function_calls(response: LlmResponse) -> list[types.FunctionCall]:
 
 def _fill_call_ids(core: TurnCore, key: str, responses: list[LlmResponse]) -> None:
     """Gives each call an id of its own in the turn: the model's, or one from ADK's generator."""
+    calls = [call for response in responses for call in _function_calls(response)]
+    if not calls:
+        return
     used: set[str] = set()
     with determinism.ids_from(core.start.turn_id, key):
-        for call in itertools.chain.from_iterable(map(_function_calls, responses)):
+        for call in calls:
             if not call.id or call.id in used or core.conductor.is_call_known(call.id):
                 call.id = seams.new_function_call_id()
             used.add(call.id)

@@ -37,37 +37,45 @@ class AttemptBaseline:
     """The session as it was before an attempt, so that the attempt's changes can be taken back."""
 
     def __init__(self, context: ToolContext) -> None:
-        actions = seams.own_actions(context)
         self._context = context
-        self._actions = {name: _shallow(value) for name, value in vars(actions).items()}
+        self._first_reads = seams.watch_state(context)
+        self._actions = {name: _shallow(value) for name, value in vars(seams.own_actions(context)).items()}
         self._state = dict(context.session.state)
         self._end_invocation = seams.invocation_of(context).end_invocation
 
     def restore(self) -> None:
         """Takes back what the attempt did.  A key that a sibling call has set since keeps the sibling's value."""
         context = self._context
-        originals = {key: copied for key, (_, copied) in seams.handed_out_containers(context).items()}
         actions = context.actions  # records writes into containers
-        session_state = context.session.state
+        state = context.session.state
+        for key, (container, copied) in self._first_reads.items():
+            if container is self._state.get(key) and _differ(container, copied):
+                self._state[key] = copied
+                if state.get(key) is container:
+                    state[key] = copied
         for key, value in actions.state_delta.items():
-            before = self._actions["state_delta"].get(key, self)
-            if before is value and key not in originals:
-                continue
-            if key in session_state and session_state[key] is not value:
+            if self._actions["state_delta"].get(key, self) is value or state.get(key, self) is not value:
                 continue
             if key in self._state:
-                session_state[key] = originals.get(key, self._state[key])
+                state[key] = self._state[key]
             else:
-                session_state.pop(key, None)
+                del state[key]
         for name, value in self._actions.items():
-            setattr(actions, name, value)
-        self._actions = {name: _shallow(value) for name, value in self._actions.items()}
-        seams.reset_state(context)
+            setattr(actions, name, _shallow(value))
+        self._first_reads = seams.watch_state(context)
         seams.invocation_of(context).end_invocation = self._end_invocation
 
 
+def _differ(container: Any, copied: Any) -> bool:
+    try:
+        return bool(container != copied)
+    except Exception:  # noqa: BLE001  (values that cannot be compared: better a copy too many)
+        return True
+
+
 def _shallow(value: Any) -> Any:
-    return copy.copy(value) if isinstance(value, dict | list) else value
+    container: Any = value
+    return copy.copy(container) if isinstance(value, dict | list) else value
 
 
 def capture_success(context: ToolContext, tool_name: str, value: Any) -> str:
@@ -164,5 +172,7 @@ def apply_actions(context: ToolContext, outcome: Outcome) -> None:
 
 def shown_result(value: Any) -> JsonValue:
     """A tool's result as the model sees it, for people."""
-    response = value if isinstance(value, dict) else {"result": value}
+    response: Any = value
+    if not isinstance(value, dict):
+        response = {"result": value}
     return response if is_plain(response) else plain(response, "result")

@@ -6,6 +6,7 @@ call, whoever answers it; and whatever the application does not answer, the last
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from google.adk.agents.base_agent import BaseAgent
@@ -40,6 +41,14 @@ ANSWERER = "perdure_answerer"
 
 class CallbackFailed(Exception):
     """Carries an exception of an agent's error callback out of our plugin, which ADK would else blame."""
+
+
+def cause_behind_plugins(error: BaseException) -> BaseException:
+    """The failure itself, where ADK says only that it came out of one of our plugins."""
+    ours = (f"Error in plugin '{WATCHER}'", f"Error in plugin '{ANSWERER}'")
+    while error.__cause__ is not None and (isinstance(error, CallbackFailed) or str(error).startswith(ours)):
+        error = error.__cause__
+    return error
 
 
 class WatcherPlugin(BasePlugin):
@@ -120,13 +129,13 @@ class WatcherPlugin(BasePlugin):
     async def after_tool_callback(
         self, *, tool: BaseTool, tool_args: dict[str, Any], tool_context: ToolContext, result: dict[str, Any]
     ) -> dict[str, Any] | None:
-        await _answered(_turn(), tool, tool_context)
+        await _answered(_turn(), tool_context)
         return None
 
     async def on_tool_error_callback(
         self, *, tool: BaseTool, tool_args: dict[str, Any], tool_context: ToolContext, error: Exception
     ) -> dict[str, Any] | None:
-        await _answered(_turn(), tool, tool_context)
+        await _answered(_turn(), tool_context)
         return None
 
 
@@ -134,34 +143,23 @@ def _turn() -> TurnCore:
     core = current_turn.get()
     if core is None:
         raise RuntimeError("perdure's plugin runs outside a durable turn")
-    core.conductor.guard()
+    core.conductor.parking.guard()
     return core
 
 
 async def _expect_unknown(core: TurnCore, call_id: str, tool: BaseTool) -> None:
     """The model named a tool that is not there.  If the journal knows the call, it was there once."""
-    recorded = core.conductor.journal.call(call_id)
-    if recorded is not None:
-        core.conductor.fail_replay(
-            call_id,
-            f"a call of tool {recorded.request.tool_name!r} with {recorded.request.arguments!r}",
-            f"no tool {tool.name!r}",
-        )
-        await core.conductor.park_for_ever()
+    if core.conductor.journal.call(call_id) is not None:
+        core.conductor.fail_call(call_id, f"no tool {tool.name!r}")
+        await core.conductor.parking.for_ever()
 
 
-async def _answered(core: TurnCore, tool: BaseTool, tool_context: ToolContext) -> None:
+async def _answered(core: TurnCore, tool_context: ToolContext) -> None:
     """A call was answered; if a callback did it without a request, that is what becomes of the call."""
     call_id = tool_context.function_call_id or ""
-    recorded = core.conductor.journal.call(call_id)
-    call = core.conductor.find_call(call_id)
-    if recorded is not None and call is None:
-        core.conductor.fail_replay(
-            call_id,
-            f"a call of tool {recorded.request.tool_name!r} with {recorded.request.arguments!r}",
-            "an answer of a callback",
-        )
-        await core.conductor.park_for_ever()
+    if core.conductor.journal.call(call_id) is not None and core.conductor.find_call(call_id) is None:
+        core.conductor.fail_call(call_id, "an answer of a callback")
+        await core.conductor.parking.for_ever()
     core.conductor.account(call_id)
 
 
@@ -172,12 +170,13 @@ class AnswererPlugin(BasePlugin):
         super().__init__(name=ANSWERER)
 
     async def on_tool_error_callback(
-        self, *, tool: BaseTool, tool_args: dict[str, Any], tool_context: ToolContext, error: Exception
+        self, *, tool: BaseTool, tool_args: dict[str, Any], tool_context: ToolContext, error: BaseException
     ) -> dict[str, Any] | None:
         core = _turn()
-        if not is_durable(tool):
-            return None  # a control tool or an unknown one: ADK's own rules
-        answer = await self._ask_agent(tool, tool_args, tool_context, error)
+        if not is_durable(tool) or isinstance(error, asyncio.CancelledError):
+            return None  # a control tool, an unknown one, or a call that ADK cancels: its own rules
+        assert isinstance(error, Exception)
+        answer: dict[str, Any] | None = await self._ask_agent(tool, tool_args, tool_context, error)
         if answer is not None:
             return answer
         return _error_answer(core.conductor.find_call(tool_context.function_call_id or ""), error)

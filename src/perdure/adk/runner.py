@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from datetime import timedelta
 
-from google.adk.agents.run_config import RunConfig, StreamingMode
+from google.adk.agents.llm_agent import LlmAgent
+
+# ADK's documentation imports StreamingMode from here, though the module does not say that it exports it.
+from google.adk.agents.run_config import RunConfig, StreamingMode  # type: ignore[attr-defined]
 from google.adk.apps.app import App
 from google.adk.artifacts.base_artifact_service import BaseArtifactService
 from google.adk.auth.credential_service.base_credential_service import BaseCredentialService
@@ -15,15 +18,16 @@ from google.adk.memory.base_memory_service import BaseMemoryService
 from google.adk.runners import Runner
 from google.adk.sessions.base_session_service import GetSessionConfig
 from google.adk.sessions.session import Session
-from google.adk.sessions.state import State
 from pydantic import ValidationError
 
-from perdure.adk import model, seams
-from perdure.adk.bodies import SyncTools
+from perdure.adk import model, seams, telemetry
+from perdure.adk.bodies import SyncTools, ToolThreads
+from perdure.adk.checks import check_application, check_options, check_run_config, fingerprint
 from perdure.adk.closing import closing_messages
 from perdure.adk.conductor import Conductor
-from perdure.adk.core import Outbox, TurnCore, TurnSettings
+from perdure.adk.core import DEFAULT_MODEL_RETRY, Outbox, TurnCore, TurnSettings
 from perdure.adk.determinism import TurnClock
+from perdure.adk.effects import ToolRules
 from perdure.adk.history import content_of, events_of
 from perdure.adk.plugins import AnswererPlugin, WatcherPlugin
 from perdure.adk.services import TurnSessionService
@@ -31,35 +35,55 @@ from perdure.adk.turn import AdkLiveTurn
 from perdure.adk.warm import WarmSessions
 from perdure.errors import UsageError
 from perdure.session.model import ErrorInfo, JsonObject, TurnStatus, UserMessage
+from perdure.session.policy import ApprovalMode, RetryPolicy, ToolEffect, ToolPolicy
 from perdure.session.runner import ClosedCall, NewMessage, TurnLog, TurnStart
 
 
 class AdkAgentRunner:
     """Implements ``perdure.session.runner.AgentFrameworkRunner`` for google-adk.
 
-    Build it with ``adk_agent_session_flow`` or ``AdkAgentRunner.build``, which check the application first.
+    It takes the arguments of ``adk_agent_session_flow`` that concern the agent, with the same meaning.
+
+    Raises:
+        UsageError: something in the set-up is wrong or not supported; the message names the argument that fixes it.
+        FrameworkDrift: the installed google-adk does not have what perdure needs.
     """
 
     def __init__(
         self,
-        app: App,
-        settings: TurnSettings,
+        agent: LlmAgent | App,
         *,
-        definition: str,
-        run_config: RunConfig,
-        artifact_service: BaseArtifactService | None,
-        memory_service: BaseMemoryService | None,
-        credential_service: BaseCredentialService | None,
+        flow_type: str,
+        tool_policies: Mapping[str, ToolPolicy] | None = None,
+        default_tool_effect: ToolEffect = ToolEffect.UNCLASSIFIED,
+        approvals: ApprovalMode = "by_effect",
+        run_config: RunConfig | None = None,
+        user_id: str = "user",
+        artifact_service: BaseArtifactService | None = None,
+        memory_service: BaseMemoryService | None = None,
+        credential_service: BaseCredentialService | None = None,
+        model_retry: RetryPolicy | None = None,
+        model_timeout: timedelta | None = None,
+        sync_tools_in_threads: bool = True,
     ) -> None:
         seams.check_seams()
-        model.install()
-        self._definition = definition
-        self._settings = settings
-        self._run_config = run_config
+        policies = dict(tool_policies or {})
+        app, tools = check_application(agent, flow_type, policies)
+        check_options(default_tool_effect, approvals, model_retry, model_timeout, user_id)
+        self._run_config = run_config or RunConfig(streaming_mode=StreamingMode.SSE)
+        check_run_config(self._run_config, "run_config")
+        self._definition = fingerprint(app, tools)
+        self._settings = TurnSettings(
+            rules=ToolRules(policies, default_tool_effect, approvals),
+            model_retry=model_retry or DEFAULT_MODEL_RETRY,
+            model_timeout=model_timeout,
+        )
+        self._threads = ToolThreads() if sync_tools_in_threads else None
         self._warm = WarmSessions()
-        ours = app.model_copy(update={"plugins": [WatcherPlugin(), *app.plugins, AnswererPlugin()]})
+        model.install()
+        telemetry.install()
         self._runner = Runner(
-            app=ours,
+            app=app.model_copy(update={"plugins": [WatcherPlugin(), *app.plugins, AnswererPlugin()]}),
             session_service=TurnSessionService(),
             artifact_service=artifact_service,
             memory_service=memory_service,
@@ -141,16 +165,15 @@ class AdkAgentRunner:
 
     def _sync_tools(self, config: RunConfig) -> SyncTools | None:
         """An explicit thread pool of the run configuration is ADK's own business: there, calls may overlap."""
-        threads: ThreadPoolExecutor | None = self._settings.threads
-        return None if threads is None or config.tool_thread_pool_config is not None else SyncTools(threads)
+        if self._threads is None or config.tool_thread_pool_config is not None:
+            return None
+        return SyncTools(self._threads)
 
     async def _session(self, start: TurnStart, log: TurnLog, limits: GetSessionConfig | None) -> Session:
         state = await log.load_state()
         warm = self._warm.take(start.session_id, start.incarnation, start.history_length)
         if warm is not None and warm.user_id == start.user_id and limits is None:
-            own = {key: value for key, value in warm.state.items() if not _is_shared_or_temporary(key)}
-            shared = {key: value for key, value in state.items() if _is_shared_or_temporary(key)}
-            warm.state = {**own, **shared}
+            warm.state = dict(state)
             return warm
         events = events_of(await log.load_history()) if start.history_length else []
         return Session(
@@ -190,12 +213,8 @@ class AdkAgentRunner:
     async def close(self) -> None:
         """Lets go of the threads.  Services, plugins and tools are the application's and stay open."""
         self._warm.clear()
-        if self._settings.threads is not None:
-            self._settings.threads.shutdown(wait=False)
-
-
-def _is_shared_or_temporary(key: str) -> bool:
-    return key.startswith((State.APP_PREFIX, State.USER_PREFIX, State.TEMP_PREFIX))
+        if self._threads is not None:
+            self._threads.close()
 
 
 def _limited(events: list[Event], limits: GetSessionConfig | None) -> list[Event]:
@@ -207,20 +226,3 @@ def _limited(events: list[Event], limits: GetSessionConfig | None) -> list[Event
     if limits.num_recent_events is not None:
         events = events[-limits.num_recent_events :] if limits.num_recent_events else []
     return events
-
-
-def check_run_config(config: RunConfig, where: str) -> None:
-    """Refuses what a durable turn cannot run.
-
-    Raises:
-        UsageError: names ``where`` it was given.
-    """
-    if config.streaming_mode is StreamingMode.BIDI:
-        raise UsageError(f"{where}: streaming_mode BIDI is live audio and video, which has no durable form; use SSE")
-    if config.support_cfc:
-        raise UsageError(f"{where}: support_cfc runs tools inside the model's live connection; leave it out")
-
-
-def default_run_config() -> RunConfig:
-    """The run configuration of a flow that is given none: the answer streams."""
-    return RunConfig(streaming_mode=StreamingMode.SSE)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from dataclasses import dataclass
 from functools import lru_cache
 from random import Random
@@ -23,10 +23,12 @@ from google.adk.flows.llm_flows import functions
 from google.adk.flows.llm_flows.base_llm_flow import BaseLlmFlow
 from google.adk.flows.llm_flows.tools import _caller
 from google.adk.models.base_llm import BaseLlm
-from google.adk.platform import _random as platform_random
+from google.adk.models.llm_request import LlmRequest
+from google.adk.platform import _random as platform_random  # pyright: ignore[reportPrivateUsage]
 from google.adk.platform import time as platform_time
 from google.adk.platform import uuid as platform_uuid
 from google.adk.sessions.state import State
+from google.adk.telemetry import tracing
 from google.adk.tools import _node_tool
 from google.adk.tools.base_tool import BaseTool
 from google.adk.tools.function_tool import FunctionTool
@@ -35,6 +37,7 @@ from google.adk.tools.tool_context import ToolContext
 from google.adk.utils import _callback_pipeline, _sync_runner
 from google.adk.version import __version__ as adk_version
 from google.genai import types
+from pydantic import BaseModel
 
 from perdure.errors import FrameworkDrift
 
@@ -43,6 +46,7 @@ __all__ = ["FinishTaskTool", "NodeTool", "SetModelResponseTool", "check_seams"]
 NodeTool = _node_tool.NodeTool
 
 GetLlm = Callable[[BaseLlmFlow, InvocationContext], Awaitable[BaseLlm]]
+InferenceSpan = Callable[[LlmRequest, InvocationContext, Event], AbstractAsyncContextManager[Any]]
 SyncCallableRunner = Callable[[Callable[..., Any], dict[str, Any]], Awaitable[Any]]
 
 # The ignores below all have one reason: these names are private, and this module is the place that says so.
@@ -58,6 +62,14 @@ def current_providers() -> Providers:
         platform_uuid._id_provider_context_var.get(),  # pyright: ignore[reportPrivateUsage]
         platform_random._random_provider_context_var.get(),  # pyright: ignore[reportPrivateUsage]
     )
+
+
+REAL_PROVIDERS: Providers = (
+    platform_time._default_time_provider,  # pyright: ignore[reportPrivateUsage]
+    platform_uuid._default_id_provider,  # pyright: ignore[reportPrivateUsage]
+    platform_random._default_random_provider,  # pyright: ignore[reportPrivateUsage]
+)
+"""ADK's own."""
 
 
 def set_providers(providers: Providers) -> None:
@@ -78,6 +90,16 @@ def set_get_llm_method(method: GetLlm) -> None:
     setattr(BaseLlmFlow, "_get_llm", method)  # noqa: B010  (a plain assignment to a method is a type error)
 
 
+def use_inference_span() -> InferenceSpan:
+    """``use_inference_span``: the context in which ADK makes a model call, to tell OpenTelemetry of it."""
+    return tracing.use_inference_span
+
+
+def set_use_inference_span(function: InferenceSpan) -> None:
+    """Replaces ``use_inference_span`` for the whole process."""
+    setattr(tracing, "use_inference_span", function)  # noqa: B010  (its declared type is narrower than its use)
+
+
 def invocation_of(context: ToolContext) -> InvocationContext:
     """The invocation context itself (``get_invocation_context`` gives a copy)."""
     return context._invocation_context  # pyright: ignore[reportPrivateUsage]
@@ -88,20 +110,34 @@ def own_actions(context: ToolContext) -> EventActions:
     return context._event_actions  # pyright: ignore[reportPrivateUsage]
 
 
-def handed_out_containers(context: ToolContext) -> Mapping[str, tuple[Any, Any]]:
-    """The dicts and lists that reads of the state handed out, each with a copy of what it held then."""
-    return context.state._snapshots  # pyright: ignore[reportPrivateUsage]
+class _RememberingState(State):
+    """Keeps the first copy that ADK takes of each dict or list that a read hands out (ADK keeps the last)."""
+
+    def __init__(self, value: dict[str, Any], delta: dict[str, Any], schema: type[BaseModel] | None) -> None:
+        super().__init__(value, delta, schema)
+        self.first_reads: dict[str, tuple[Any, Any]] = {}
+
+    def _take_snapshot(self, key: str, value: Any) -> None:
+        super()._take_snapshot(key, value)
+        taken = self._snapshots.get(key)
+        if taken is not None:
+            self.first_reads.setdefault(key, taken)
 
 
-def reset_state(context: ToolContext) -> None:
-    """Gives the context a fresh view of the session's state, over the actions' present delta."""
-    state = context.state
-    fresh = State(
-        value=invocation_of(context).session.state,
-        delta=own_actions(context).state_delta,
-        schema=state._schema,  # pyright: ignore[reportPrivateUsage]
+def watch_state(context: ToolContext) -> Mapping[str, tuple[Any, Any]]:
+    """Gives the context a fresh view of the session's state, over the actions' delta.
+
+    Returns:
+        what reads through it will hand out: key -> the dict or list, and a copy of what it held at its first read.
+    """
+    actions = context.actions  # records what was written into containers that the former view handed out
+    watched = _RememberingState(
+        invocation_of(context).session.state,
+        actions.state_delta,
+        context.state._schema,  # pyright: ignore[reportPrivateUsage]
     )
-    context._state = fresh  # pyright: ignore[reportPrivateUsage]
+    context._state = watched  # pyright: ignore[reportPrivateUsage]
+    return watched.first_reads
 
 
 def new_function_call_id() -> str:
@@ -178,10 +214,16 @@ class Seam:
 
 SEAMS: tuple[Seam, ...] = (
     Seam("google.adk.flows.llm_flows.base_llm_flow", "BaseLlmFlow._get_llm", ("self", "invocation_context")),
+    Seam(
+        "google.adk.telemetry.tracing",
+        "use_inference_span",
+        ("llm_request", "invocation_context", "model_response_event"),
+    ),
     Seam("google.adk.agents.context", "Context.custom_metadata"),
     Seam("google.adk.agents.context", "Context.get_invocation_context"),
     Seam("google.adk.agents.invocation_context", "new_invocation_context_id"),
     Seam("google.adk.sessions.state", "State._record_nested_writes", ("self",)),
+    Seam("google.adk.sessions.state", "State._take_snapshot", ("self", "key", "value")),
     Seam("google.adk.sessions.base_session_service", "BaseSessionService._commit_event_to_session"),
     Seam("google.adk.flows.llm_flows.functions", "generate_client_function_call_id"),
     Seam("google.adk.tools.function_tool", "FunctionTool._get_mandatory_args", ("self",)),

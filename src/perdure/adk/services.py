@@ -11,7 +11,7 @@ from google.adk.sessions.state import State
 
 from perdure.adk.codec import is_plain, plain
 from perdure.adk.core import TurnCore, current_turn
-from perdure.errors import UsageError
+from perdure.errors import FrameworkDrift, UsageError
 
 
 class TurnSessionService(BaseSessionService):
@@ -33,13 +33,17 @@ class TurnSessionService(BaseSessionService):
         if event.partial:
             return event
         core = _turn()
-        core.conductor.guard()
+        core.conductor.parking.guard()
         if core.conductor.failure is not None:
-            await core.conductor.park_for_ever()
+            await core.conductor.parking.for_ever()
         _make_state_storable(event)
         event = await super().append_event(session, event)
         session.last_update_time = event.timestamp
-        core.outbox.add(event)
+        try:
+            core.outbox.add(event)
+        except FrameworkDrift as drift:
+            core.conductor.fail(drift)
+            await core.conductor.parking.for_ever()
         return event
 
     async def create_session(

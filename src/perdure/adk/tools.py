@@ -1,13 +1,14 @@
 """Durable stand-ins for tools.
 
-A stand-in is of a subclass made from the tool's own class and shares its ``__dict__``, so callbacks and ``isinstance`` see
-the tool they know.  Its ``run_async`` asks for the call and waits for its record; the tool itself runs elsewhere
+A stand-in is of a subclass made from the tool's own class and shares its ``__dict__``, so callbacks and ``isinstance``
+see the tool they know.  Its ``run_async`` asks for the call and waits for its record; the tool itself runs elsewhere
 (``bodies``).
 """
 
 from __future__ import annotations
 
 import contextvars
+import types
 from typing import Any, cast
 
 from google.adk.models.llm_request import LlmRequest
@@ -43,10 +44,10 @@ _CONTROL_TOOLS: tuple[type[BaseTool], ...] = (
 
 
 class _DurableTool:
-    """Marks the classes of stand-ins; ``_perdure_tool`` is the tool itself."""
+    """Marks the classes of stand-ins; ``perdure_tool`` is the tool itself."""
 
     __slots__ = ()
-    _perdure_tool: BaseTool
+    perdure_tool: BaseTool
 
 
 _classes: dict[type[BaseTool], type[BaseTool]] = {}
@@ -92,32 +93,46 @@ def make_tools_durable(llm_request: LlmRequest) -> None:
         llm_request.tools_dict[name] = _stand_in(tool)
 
 
+def check_stand_in(tool: BaseTool) -> None:
+    """Tries whether a stand-in can be made.
+
+    Raises:
+        UsageError: the tool's class does not let itself be subclassed.
+    """
+    try:
+        _stand_in(tool)
+    except (TypeError, AttributeError) as error:
+        raise UsageError(
+            f"tool {tool.name!r}: no subclass can be made of {type(tool).__name__} ({error}); wrap it in a FunctionTool"
+        ) from error
+
+
 def _stand_in(tool: BaseTool) -> BaseTool:
     kind = type(tool)
     durable = _classes.get(kind)
     if durable is None:
         durable = _classes[kind] = _durable_class(kind)
     stand_in = object.__new__(durable)
-    stand_in.__dict__ = tool.__dict__
-    cast(Any, stand_in)._perdure_tool = tool
+    object.__setattr__(stand_in, "__dict__", tool.__dict__)
+    cast(Any, stand_in).perdure_tool = tool
     return stand_in
 
 
 def _durable_class(kind: type[BaseTool]) -> type[BaseTool]:
     namespace: dict[str, Any] = {
-        "__slots__": ("_perdure_tool",),
+        "__slots__": ("perdure_tool",),
         "__module__": kind.__module__,
         "__qualname__": kind.__qualname__,
         "__doc__": kind.__doc__,
         "run_async": _run_async,
         "check_require_confirmation": _check_require_confirmation,
     }
-    return cast(type[BaseTool], type(kind)(kind.__name__, (kind, _DurableTool), namespace))
+    return types.new_class(kind.__name__, (kind, _DurableTool), exec_body=lambda body: body.update(namespace))
 
 
 def tool_behind(tool: BaseTool) -> BaseTool:
     """The tool that a stand-in stands for."""
-    return cast(_DurableTool, tool)._perdure_tool if is_durable(tool) else tool  # pyright: ignore[reportPrivateUsage]
+    return cast(_DurableTool, tool).perdure_tool if is_durable(tool) else tool
 
 
 async def _check_require_confirmation(self: BaseTool, args: dict[str, Any], tool_context: ToolContext) -> bool:
@@ -126,12 +141,13 @@ async def _check_require_confirmation(self: BaseTool, args: dict[str, Any], tool
     tool = tool_behind(self)
     if core is None:
         return await tool.check_require_confirmation(args, tool_context)
-    core.conductor.guard()
+    core.conductor.parking.guard()
     call_id = tool_context.function_call_id or ""
-    if core.conductor.journal.call(call_id) is None:
-        # ADK's rule: anything but True lets the call through.
-        if await tool.check_require_confirmation(args, tool_context) is True:
-            core.asks[call_id] = InterruptKind.CONFIRMATION
+    if core.conductor.journal.call(call_id) is not None:
+        return False  # it was asked then, and the journal has what came of it
+    # ADK's rule: anything but True lets the call through.
+    if await tool.check_require_confirmation(args, tool_context) is True:
+        core.asks[call_id] = InterruptKind.CONFIRMATION
     return False
 
 
@@ -141,7 +157,7 @@ async def _run_async(self: BaseTool, *, args: dict[str, Any], tool_context: Tool
     tool = tool_behind(self)
     if core is None:
         return await tool.run_async(args=args, tool_context=tool_context)
-    core.conductor.guard()
+    core.conductor.parking.guard()
     call_id = tool_context.function_call_id or ""
     if _lacks_arguments(core, tool, call_id, args):
         return await tool.run_async(args=args, tool_context=tool_context)
@@ -158,7 +174,7 @@ async def _run_async(self: BaseTool, *, args: dict[str, Any], tool_context: Tool
 
 
 def _lacks_arguments(core: TurnCore, tool: BaseTool, call_id: str, args: dict[str, Any]) -> bool:
-    """Whether the function cannot be called.  ADK's tool then answers by itself, without running it: that is no step."""
+    """Whether the function cannot be called.  ADK's tool then answers without running it: that is no step."""
     if not seams.takes_arguments_as_they_are(tool):
         return False
     missing = [name for name in seams.mandatory_parameters(cast(FunctionTool, tool)) if name not in args]
@@ -166,11 +182,7 @@ def _lacks_arguments(core: TurnCore, tool: BaseTool, call_id: str, args: dict[st
         return False
     recorded = core.conductor.journal.call(call_id)
     if recorded is not None and recorded.record is None:
-        core.conductor.fail_replay(
-            call_id,
-            f"a call of tool {tool.name!r} with {recorded.request.arguments!r}",
-            f"tool {tool.name!r} with another required parameter, {missing[0]!r}",
-        )
+        core.conductor.fail_call(call_id, f"tool {tool.name!r} with another required parameter, {missing[0]!r}")
     return recorded is None
 
 
@@ -186,9 +198,9 @@ def _recorded_arguments(tool: BaseTool, args: dict[str, Any]) -> JsonObject:
 
 def _copied(value: Any) -> Any:
     if type(value) is dict:
-        return {key: _copied(item) for key, item in cast(dict[str, Any], value).items()}
+        return {key: _copied(item) for key, item in cast(dict[str, object], value).items()}
     if type(value) is list:
-        return [_copied(item) for item in cast(list[Any], value)]
+        return [_copied(item) for item in cast(list[object], value)]
     return value
 
 

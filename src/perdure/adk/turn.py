@@ -11,11 +11,11 @@ from google.adk.events.event import Event
 
 from perdure.adk import determinism
 from perdure.adk.bodies import SyncTools, run_attempt
-from perdure.adk.conductor import TurnDropped
 from perdure.adk.core import TurnCore, current_turn
 from perdure.adk.failures import error_info
 from perdure.adk.lanes import Call
-from perdure.adk.plugins import CallbackFailed
+from perdure.adk.parking import TurnDropped
+from perdure.adk.plugins import cause_behind_plugins
 from perdure.errors import NonDeterminismError, UsageError
 from perdure.session.runner import (
     Approval,
@@ -72,12 +72,12 @@ class AdkLiveTurn:
         except TurnDropped:
             return
         except asyncio.CancelledError:
-            if not self._conductor.closing:
+            if not self._conductor.parking.closing:
                 raise
             return
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001  (whatever ends the invocation is reported by drive)
             self._error = error
-        if not self._conductor.closing:
+        if not self._conductor.parking.closing:
             self._conductor.end()
 
     async def drive(self, step_id: str, records: Sequence[CallRecord]) -> DriveResult:
@@ -90,16 +90,12 @@ class AdkLiveTurn:
         if self._conductor.driving:
             raise UsageError("the turn is being driven already; use hand_out")
         self._core.step_id = step_id
-        if records:
-            self._conductor.model_keys.clear()
         try:
             self._conductor.set_driving(True)
             self._conductor.give(records)
-            while True:
-                result = self._result()
-                if result is not None:
-                    return result
-                await self._conductor.changed()
+            while not self._conductor.has_news:
+                await self._conductor.until(self._has_news)
+            return self._result()
         finally:
             self._conductor.set_driving(False)
 
@@ -114,8 +110,7 @@ class AdkLiveTurn:
             NonDeterminismError: it does not repeat what the journal holds.
         """
         conductor = self._conductor
-        while conductor.failure is None and not (conductor.journal.replayed or conductor.ended):
-            await conductor.changed()
+        await conductor.until(lambda: conductor.journal.replayed or conductor.ended or conductor.failure is not None)
         if conductor.failure is not None:
             raise conductor.failure
 
@@ -157,25 +152,28 @@ class AdkLiveTurn:
 
     async def _requested(self, call_id: str) -> Call:
         conductor = self._conductor
-        while True:
-            if conductor.failure is not None:
-                raise conductor.failure
-            call = conductor.find_call(call_id)
-            if call is not None:
-                return call
-            if conductor.ended or conductor.at_rest:
-                found = "the end of the invocation" if conductor.ended else "other calls"
-                raise NonDeterminismError(
-                    f"tool call {call_id!r} is to run, but the invocation did not ask for it again (found {found})",
-                    step=call_id,
-                    expected=f"tool call {call_id!r}",
-                    found=found,
-                )
-            await conductor.changed()
+
+        def known() -> bool:
+            over = conductor.ended or (conductor.journal.replayed and conductor.at_rest)
+            return over or conductor.failure is not None or conductor.find_call(call_id) is not None
+
+        await conductor.until(known)
+        if conductor.failure is not None:
+            raise conductor.failure
+        call = conductor.find_call(call_id)
+        if call is not None:
+            return call
+        found = "the end of the invocation" if conductor.ended else "other calls"
+        raise NonDeterminismError(
+            f"tool call {call_id!r} is to run, but the invocation did not ask for it again (found {found})",
+            step=call_id,
+            expected=f"tool call {call_id!r}",
+            found=found,
+        )
 
     async def close(self) -> None:
         """Drops the turn from memory.  No callback of the application runs; running tool bodies are cancelled."""
-        self._conductor.closing = True
+        self._conductor.parking.closing = True
         running: set[asyncio.Task[object]] = {*self._bodies, self._task}
         while pending := {task for task in running if not task.done()}:
             for task in pending:
@@ -187,17 +185,16 @@ class AdkLiveTurn:
                 task.exception()
         self._conductor.advance()
 
-    def _result(self) -> DriveResult | None:
+    def _has_news(self) -> bool:
+        return self._conductor.has_news
+
+    def _result(self) -> DriveResult:
         conductor = self._conductor
         if conductor.failure is not None:
             raise conductor.failure
         if conductor.ended:
             return self._finished()
-        if conductor.blocked:
-            return self._blocked(more=False)
-        if conductor.unreported_calls():
-            return self._blocked(more=True)
-        return None
+        return self._blocked(more=not conductor.blocked)
 
     def _blocked(self, *, more: bool) -> DriveBlocked:
         calls = self._conductor.take_unreported_calls()
@@ -208,13 +205,8 @@ class AdkLiveTurn:
         if self._error is None:
             self._ended_well()
             return DriveFinished(progress)
-        error: BaseException = self._error
-        while isinstance(error.__cause__, CallbackFailed) and error.__cause__.__cause__ is not None:
-            error = error.__cause__.__cause__
-        return DriveFailed(progress, error_info(error))
+        return DriveFailed(progress, error_info(cause_behind_plugins(self._error)))
 
     def _progress(self) -> Progress:
         messages, control_calls = self._core.outbox.take()
-        keys = tuple(self._conductor.model_keys)
-        self._conductor.model_keys.clear()
-        return Progress(messages, control_calls, keys)
+        return Progress(messages, control_calls, self._conductor.take_model_keys())

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import enum
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from datetime import timedelta
 from typing import assert_never
 
@@ -264,7 +264,6 @@ class SessionActor:
         if commands:
             self._lingers_until = None
         self._set_deadline_timer()
-        self._hub.set_busy(self.session_id, busy=not self._rests())
 
     def _may_release(self) -> bool:
         """Whether the session can be given up with the write that is being made."""
@@ -320,8 +319,7 @@ class SessionActor:
 
     async def _commit(self, write: SessionWrite) -> None:
         await self._store.commit(self.lease, write, self._clock.now_ms())
-        if write.events:
-            self._feed.stored(write.events[-1].number)
+        self._feed.stored(write.events)
 
     async def _release(self) -> None:
         """Gives the session up.  A turn that waits is dropped from memory; a replay brings it back."""
@@ -425,6 +423,9 @@ def _is_begin_only(write: SessionWrite, commands: Sequence[Command]) -> bool:
     return write.begin is not None and write.turn is None and not any(isinstance(c, RunCall) for c in commands)
 
 
+_CONTENT = tuple(part.name for part in fields(SessionWrite) if part.name not in ("kinds", "turn_id"))
+
+
 def _is_empty(write: SessionWrite) -> bool:
-    """Whether there is nothing to store; ``kinds`` alone is nothing."""
-    return replace(write, kinds=()) == SessionWrite(kinds=(), turn_id=write.turn_id)
+    """Whether there is nothing to store; ``kinds`` and ``turn_id`` alone are nothing."""
+    return not any(getattr(write, part) for part in _CONTENT)

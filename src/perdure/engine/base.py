@@ -10,6 +10,7 @@ from typing import Protocol, Self
 from perdure.clock import Clock
 from perdure.engine.feed import Subscription
 from perdure.ids import IdSource
+from perdure.session.model import AgentEventType
 from perdure.session.runner import AgentSessionFlow
 from perdure.store.base import SessionStore
 
@@ -65,11 +66,11 @@ class Engine(Protocol):
         """
         ...
 
-    def subscribe(self, session_id: str, *, events: bool = True) -> Subscription:
+    def subscribe(self, session_id: str, only: frozenset[AgentEventType] | None = None) -> Subscription:
         """Watches the live stream of a session in this process.  End it with ``unsubscribe``.
 
         Args:
-            events: ``False`` to be woken by changes of the store only.
+            only: the types of the events to watch for; ``None``: all.
         """
         ...
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict, deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from perdure.clock import to_datetime
 from perdure.session.events import cursor_for
 from perdure.session.model import AgentEvent, AgentEventType, JsonObject
-from perdure.store.base import EventPut
+from perdure.store.base import Change, EventPut
 
 MAX_BEHIND = 1000
 """Events that are kept in memory for one reader."""
@@ -29,27 +30,33 @@ class Shown:
 
 @dataclass(eq=False, slots=True)
 class Subscription:
-    """What one reader has not taken yet.  Without ``events`` it is only woken when the store changed.
+    """What one reader has not taken yet.  One that is far behind loses what is kept here, and finds it in the store.
 
-    A reader that is far behind loses what is kept here for it, and finds it in the store.
+    Attributes:
+        only: the types of the events that the reader wants; ``None``: all.
+        wake: set when there are new items, or when the store changed in a way that no item tells of.
+        lost: cursor of the last item that was dropped; ``None`` when the reader has come that far.
     """
 
-    events: bool = True
+    only: frozenset[AgentEventType] | None = None
     items: deque[Shown] = field(default_factory=deque[Shown])
     wake: asyncio.Event = field(default_factory=asyncio.Event)
-    _gap: bool = False
+    lost: str | None = None
 
     def put(self, shown: Shown) -> None:
+        if self.only is not None and shown.event.type not in self.only:
+            return
         if len(self.items) >= MAX_BEHIND:
+            self.lost = self.items[-1].event.cursor
             self.items.clear()
-            self._gap = True
         self.items.append(shown)
         self.wake.set()
 
-    def in_order(self) -> int:
-        """How many items come right behind what the store holds at this moment.  (Any later one only if it says so.)"""
-        gap, self._gap = self._gap, False
-        return 0 if gap else len(self.items)
+    def lacks(self, cursor: str | None) -> bool:
+        """Whether a reader that has come to ``cursor`` must find more in the store before it takes the next item."""
+        if self.lost is not None and cursor is not None and cursor >= self.lost:
+            self.lost = None
+        return self.lost is not None
 
 
 class FeedHub:
@@ -58,19 +65,13 @@ class FeedHub:
     def __init__(self) -> None:
         self._readers: dict[str, set[Subscription]] = defaultdict(set)
         self._feeds: dict[str, SessionFeed] = {}
-        self._busy: set[str] = set()
-        """Sessions that an owner in this process is working on."""
 
-    def subscribe(self, session_id: str, *, events: bool = True) -> Subscription:
-        """A new reader.  It starts with what is shown but not stored yet, so that store and reader leave no gap.
-
-        Args:
-            events: ``False`` for one that only wants to be woken when the store changed.
-        """
-        subscription = Subscription(events)
+    def subscribe(self, session_id: str, only: frozenset[AgentEventType] | None = None) -> Subscription:
+        """A new reader.  It starts with what is shown but not stored yet, so that store and reader leave no gap."""
+        subscription = Subscription(only)
         self._readers[session_id].add(subscription)
         feed = self._feeds.get(session_id)
-        if feed is not None and events:
+        if feed is not None:
             for shown in feed.shown_not_stored():
                 subscription.put(shown)
         return subscription
@@ -88,30 +89,34 @@ class FeedHub:
     def detach(self, feed: SessionFeed) -> None:
         if self._feeds.get(feed.session_id) is feed:
             del self._feeds[feed.session_id]
-            self.set_busy(feed.session_id, busy=False)
-
-    def set_busy(self, session_id: str, *, busy: bool) -> None:
-        """An owner in this process works on a session, or has come to rest with it.
-
-        While it works, whoever waits for rest need not look into the store at each of its writes.
-        """
-        if busy:
-            self._busy.add(session_id)
-        elif session_id in self._busy:
-            self._busy.discard(session_id)
-            self.wake(frozenset({session_id}))
+            # Its last write may be on disk although it could not show it.
+            self.look(feed.session_id)
 
     def show(self, session_id: str, shown: Shown) -> None:
         for reader in self._readers.get(session_id, ()):
-            if reader.events:
-                reader.put(shown)
+            reader.put(shown)
 
-    def wake(self, sessions: frozenset[str] | None) -> None:
-        """The store changed: readers of these sessions (``None``: all) look into it."""
+    def store_changed(self, change: Change) -> None:
+        """Readers look into the store, unless an owner in this process wrote: that is shown by its feed."""
+        sessions = change.sessions
         for session_id in self._readers.keys() if sessions is None else sessions & self._readers.keys():
-            for reader in self._readers[session_id]:
-                if reader.events or session_id not in self._busy:
-                    reader.wake.set()
+            if change.work or session_id not in self._feeds:
+                self.look(session_id)
+
+    def look(self, session_id: str, *, all_readers: bool = True) -> None:
+        """The session changed in a way that no event tells of: its readers look into the store.
+
+        Args:
+            all_readers: ``False`` for those only that lost events.
+        """
+        for reader in self._readers.get(session_id, ()):
+            if all_readers or reader.lost is not None:
+                reader.wake.set()
+
+    def look_everywhere(self) -> None:
+        """Every reader looks into the store."""
+        for session_id in self._readers:
+            self.look(session_id)
 
 
 @dataclass(slots=True)
@@ -173,12 +178,17 @@ class SessionFeed:
                 puts.append(EventPut(entry.number, entry.event))
         return tuple(puts)
 
-    def stored(self, last: int) -> None:
-        """Everything up to number ``last`` is on disk."""
+    def stored(self, events: Sequence[EventPut]) -> None:
+        """A write is on disk, and with it these events."""
+        if not events:
+            self._hub.look(self.session_id)
+            return
+        last = events[-1].number
         for entry in self._entries:
             if entry.number <= last:
                 entry.stored = True
         self._show()
+        self._hub.look(self.session_id, all_readers=False)
 
     def shown_not_stored(self) -> list[Shown]:
         return [self._as_shown(entry) for entry in self._entries if entry.shown]

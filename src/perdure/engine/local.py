@@ -14,8 +14,9 @@ from perdure.engine.feed import FeedHub, Subscription
 from perdure.engine.worker import EngineWorker, WorkerOptions
 from perdure.errors import UsageError
 from perdure.ids import IdSource
+from perdure.session.model import AgentEventType
 from perdure.session.runner import AgentSessionFlow
-from perdure.store.base import Change, SessionStore
+from perdure.store.base import SessionStore
 
 
 class LocalEngine:
@@ -63,7 +64,7 @@ class LocalEngine:
     async def open(self) -> Self:
         if not self._open:
             await self._store.open()
-            self._unlisten = self._store.listen(self._changed)
+            self._unlisten = self._store.listen(self._hub.store_changed)
             self._open = True
         return self
 
@@ -77,7 +78,7 @@ class LocalEngine:
         try:
             await self._store.close()
         finally:
-            self._hub.wake(None)  # Who still waits finds the engine closed.
+            self._hub.look_everywhere()  # Who still waits finds the engine closed.
             for flow in self._flows.values():
                 await flow.runner.close()
 
@@ -119,14 +120,11 @@ class LocalEngine:
             await worker.stop()
             self._workers.discard(worker)
 
-    def subscribe(self, session_id: str, *, events: bool = True) -> Subscription:
-        return self._hub.subscribe(session_id, events=events)
+    def subscribe(self, session_id: str, only: frozenset[AgentEventType] | None = None) -> Subscription:
+        return self._hub.subscribe(session_id, only)
 
     def unsubscribe(self, session_id: str, subscription: Subscription) -> None:
         self._hub.unsubscribe(session_id, subscription)
-
-    def _changed(self, change: Change) -> None:
-        self._hub.wake(change.sessions)
 
     def _new_worker(self) -> EngineWorker:
         if not self._open:

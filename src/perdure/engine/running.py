@@ -145,7 +145,8 @@ class RunningSteps:
         self._leaving.set()
 
     async def drop_turn(self) -> None:
-        """Forgets the live turn."""
+        """Forgets the live turn.  A check of it would never end."""
+        self.stop(CHECK)
         live, self._live = self._live, None
         if live is not None:
             await live.close()

@@ -145,15 +145,25 @@ class EngineWorker:
         if self._unsure:
             with suppress(StoreError, LeaseLost):  # signing off does it, too
                 await self._free_unheld()
-        grace = asyncio.create_task(self._crew.gone(self._options.drain_grace))
-        hurry = asyncio.create_task(self._hurry.wait())
-        await asyncio.wait((grace, hurry), return_when=asyncio.FIRST_COMPLETED)
-        await _cancel((grace, hurry))
+        await self._drained()
         self._crew.drop()
         if not await self._crew.gone(END_GRACE):
-            logger.warning("a step does not let itself be stopped; its session is left to the next worker")
+            logger.warning("a step does not let itself be stopped: %s", ", ".join(self._crew.held))
         await _cancel(self._living)
         await self._sign_off()
+
+    async def _drained(self) -> None:
+        """Waits until all sessions are released, but no longer than the grace, and not when there is a hurry."""
+        grace = self._options.drain_grace
+        gone = asyncio.create_task(self._crew.gone(grace))
+        hurry = asyncio.create_task(self._hurry.wait())
+        await asyncio.wait((gone, hurry), return_when=asyncio.FIRST_COMPLETED)
+        if gone.done() and not gone.result():
+            ids = ", ".join(self._crew.held)
+            logger.warning(
+                "after %g s steps still run; cut off, for the next worker: sessions %s", grace.total_seconds(), ids
+            )
+        await _cancel((gone, hurry))
 
     async def _sign_off(self) -> None:
         """Frees what the worker still owns.  If that fails, others find its lock free and do it."""

@@ -82,7 +82,7 @@ def reduce(state: SessionState, given: Input) -> tuple[SessionState, tuple[Comma
     loop = Loop(state)
     _take(loop, given)
     _advance(loop)
-    return loop.state, tuple(loop.commands)
+    return loop.state(), tuple(loop.commands)
 
 
 # ---------------------------------------------------------------- what an input changes
@@ -107,7 +107,7 @@ def _take(loop: Loop, given: Input) -> None:
         case TakenOver():
             taken_over(loop, given)
         case DrainRequested():
-            loop.state = replace(loop.state, draining=True)
+            loop.draining = True
         case CodeFits():
             code_fits(loop, given)
         case CodeDiffers():
@@ -117,16 +117,15 @@ def _take(loop: Loop, given: Input) -> None:
 
 
 def _message_arrived(loop: Loop, turn_id: str) -> None:
-    if loop.state.closed:
+    if loop.closed:
         loop.do(DropMessage(turn_id))
-    elif turn_id not in loop.state.queue and loop.open_turn(turn_id) is None:
-        loop.state = replace(loop.state, queue=(*loop.state.queue, turn_id))
+    elif turn_id not in loop.queue and loop.open_turn(turn_id) is None:
+        loop.queue = (*loop.queue, turn_id)
 
 
 def _cancel_requested(loop: Loop, turn_id: str | None) -> None:
-    queue = loop.state.queue
-    if turn_id is not None and turn_id in queue:
-        loop.state = replace(loop.state, queue=tuple(queued for queued in queue if queued != turn_id))
+    if turn_id is not None and turn_id in loop.queue:
+        loop.queue = tuple(queued for queued in loop.queue if queued != turn_id)
         loop.do(DropMessage(turn_id))
     elif loop.open_turn(turn_id) is not None:
         cancel(loop)
@@ -137,33 +136,34 @@ def _cancel_requested(loop: Loop, turn_id: str | None) -> None:
 
 def _advance(loop: Loop) -> None:
     """Brings the session as far as it can go without another input."""
-    turn = loop.state.turn
+    turn = loop.open_turn()
     if turn is not None and turn.ending is not None:
         wind_down(loop, turn.ending)
-    if loop.state.closed or loop.state.blocked is not None:
+    if loop.closed or loop.blocked is not None:
         return
-    if not (loop.state.checking or loop.state.draining):
+    if not loop.checking and not loop.draining:
         _start_what_is_due(loop)
-    if loop.state.turn is not None and loop.state.turn.ending is None:
+    if loop.goes_on:
         _suspend_or_continue(loop)
 
 
 def _start_what_is_due(loop: Loop) -> None:
-    if loop.state.turn is None and loop.state.queue:
+    if loop.queue and loop.open_turn() is None:
         _begin_turn(loop)
-    if loop.state.turn is not None and loop.state.turn.ending is None:
+    if loop.goes_on:
         _run_calls(loop)
         _drive(loop)
 
 
 def _begin_turn(loop: Loop) -> None:
-    turn_id, *queue = loop.state.queue
-    number = loop.state.turns + 1
-    if loop.state.await_step_id is not None:
-        loop.do(PutStep(loop.state.await_step_id, turn_id, StepName.AWAIT_USER_MESSAGE, StepStatus.SUCCEEDED, 1))
-    loop.do(BeginTurn(turn_id, number))
-    turn = OpenTurn(turn_id, number)
-    loop.state = replace(loop.state, queue=tuple(queue), turns=number, await_step_id=None, turn=turn)
+    turn_id, *queue = loop.queue
+    loop.queue = tuple(queue)
+    loop.turns += 1
+    if loop.await_step_id is not None:
+        loop.do(PutStep(loop.await_step_id, turn_id, StepName.AWAIT_USER_MESSAGE, StepStatus.SUCCEEDED, 1))
+        loop.await_step_id = None
+    loop.do(BeginTurn(turn_id, loop.turns))
+    loop.turn = OpenTurn(turn_id, loop.turns)
     loop.new_model_step()
 
 
@@ -188,19 +188,18 @@ def _drive(loop: Loop) -> None:
     call_ids = tuple(call.call_id for call in ready)
     model = loop.turn.model
     if model is not None and not model.issued:
-        loop.put_turn(replace(loop.turn, drive_again=False))
+        loop.turn = replace(loop.turn, drive_again=False)
         loop.put_model(replace(model, attempts=model.attempts + 1, issued=True), StepStatus.RUNNING)
         loop.do(RunModel(model.step_id, call_ids))
     elif ready:
         # The drive may be over by now, with its result on the way here.
-        loop.put_turn(replace(loop.turn, drive_again=True))
+        loop.turn = replace(loop.turn, drive_again=True)
         loop.do(HandOut(call_ids))
 
 
 def _suspend_or_continue(loop: Loop) -> None:
     turn = loop.turn
-    if turn.busy and turn.suspended:
-        loop.do(ContinueTurn(turn.turn_id))
-    elif not turn.busy and not turn.suspended:
-        loop.do(SuspendTurn(turn.turn_id))
-    loop.put_turn(replace(turn, suspended=not turn.busy))
+    if turn.suspended != turn.busy:
+        return
+    loop.turn = replace(turn, suspended=not turn.busy)
+    loop.do(ContinueTurn(turn.turn_id) if turn.busy else SuspendTurn(turn.turn_id))

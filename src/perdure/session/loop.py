@@ -41,12 +41,39 @@ def interrupt_id_for(turn_id: str, call_id: str) -> str:
 
 
 class Loop:
-    """One reduction under way.  ``before`` is the state that it began with."""
+    """One reduction under way.
+
+    Attributes:
+        before: the state that it began with.
+        queue, turns, await_step_id, closed, blocked, checking, draining: as in ``SessionState``, under way.
+        commands: so far, in order.
+    """
 
     def __init__(self, before: SessionState) -> None:
         self.before = before
-        self.state = before
+        self.queue = before.queue
+        self.turns = before.turns
+        self.await_step_id = before.await_step_id
+        self.closed = before.closed
+        self.blocked = before.blocked
+        self.checking = before.checking
+        self.draining = before.draining
         self.commands: list[Command] = []
+        self._turn = before.turn
+
+    def state(self) -> SessionState:
+        """The state that it has come to."""
+        return SessionState(
+            session_id=self.before.session_id,
+            queue=self.queue,
+            turns=self.turns,
+            await_step_id=self.await_step_id,
+            turn=self._turn,
+            closed=self.closed,
+            blocked=self.blocked,
+            checking=self.checking,
+            draining=self.draining,
+        )
 
     def do(self, *commands: Command) -> None:
         """Adds commands, in order."""
@@ -57,39 +84,47 @@ class Loop:
     @property
     def turn(self) -> OpenTurn:
         """The open turn.  Ask only where there is one."""
-        assert self.state.turn is not None
-        return self.state.turn
+        assert self._turn is not None
+        return self._turn
 
-    def open_turn(self, turn_id: str | None) -> OpenTurn | None:
+    @turn.setter
+    def turn(self, turn: OpenTurn) -> None:
+        self._turn = turn
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether a turn is open and not about to end."""
+        return self._turn is not None and self._turn.ending is None
+
+    def open_turn(self, turn_id: str | None = None) -> OpenTurn | None:
         """The open turn, if there is one and ``turn_id`` means it (``None`` means any)."""
-        turn = self.state.turn
-        return turn if turn is not None and turn_id in (None, turn.turn_id) else None
-
-    def put_turn(self, turn: OpenTurn) -> None:
-        self.state = replace(self.state, turn=turn)
+        return self._turn if self._turn is not None and turn_id in (None, self._turn.turn_id) else None
 
     def end_with(self, ending: Ending) -> None:
         """Decides how the open turn ends.  It ends when nothing of it runs any more."""
-        self.put_turn(replace(self.turn, model=None, ending=ending))
+        self.turn = replace(self.turn, model=None, ending=ending)
+
+    def no_turn(self) -> None:
+        """The open turn is over."""
+        self._turn = None
 
     # ------------------------------------------------------------ its steps
 
     def put_call(self, call: Call, step: StepStatus | None = None) -> None:
         """Keeps ``call``; and brings its tool step to ``step``, unless that is ``None``."""
         turn = self.turn
-        self.put_turn(replace(turn, calls={**turn.calls, call.call_id: call}))
+        self.turn = replace(turn, calls={**turn.calls, call.call_id: call})
         if step is not None:
             name = step_name_for(call.effect)
             self.do(PutStep(call.step_id, turn.turn_id, name, step, call.attempts, call.call_id))
 
     def put_model(self, model: ModelStep, step: StepStatus) -> None:
-        """Keeps ``model``, unless ``step`` settles it."""
-        self.put_turn(replace(self.turn, model=None if step.settled else model))
+        """Brings a model step to ``step``, and keeps ``model`` unless that settles it."""
+        self.turn = replace(self.turn, model=None if step.settled else model)
         self.do(PutStep(model.step_id, self.turn.turn_id, StepName.RUN_MODEL, step, model.attempts))
 
     def new_model_step(self) -> None:
         """The live turn is to be driven on."""
-        turn = self.turn
-        assert turn.model is None, "one model step at a time"
-        self.put_turn(replace(turn, steps=turn.steps + 1))
-        self.put_model(ModelStep(f"{turn.turn_id}/model/{self.turn.steps}"), StepStatus.PENDING)
+        assert self.turn.model is None, "one model step at a time"
+        self.turn = replace(self.turn, steps=self.turn.steps + 1)
+        self.put_model(ModelStep(f"{self.turn.turn_id}/model/{self.turn.steps}"), StepStatus.PENDING)

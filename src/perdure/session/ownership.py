@@ -17,7 +17,6 @@ from perdure.session.state import (
     CodeFits,
     DropTurn,
     Ending,
-    ModelStep,
     Reason,
     StopStep,
     TakenOver,
@@ -32,20 +31,13 @@ WORKERS_LOST = "workers_lost"
 
 def taken_over(loop: Loop, given: TakenOver) -> None:
     """A new owner: nothing of the open turn runs any more."""
-    loop.state = replace(loop.state, checking=False, draining=False)
-    if loop.state.turn is None:
+    loop.checking = loop.draining = False
+    if loop.open_turn() is None:
         return
     for call in loop.turn.calls.values():
         _recover_call(loop, call)
-    turn = loop.turn
-    if turn.ending is None and turn.model is not None:
-        _recover_model(loop, turn.model)
-    elif turn.ending is None and turn.all_settled:
-        # No loop leaves a turn like this; should a store hold one, it is driven, not stuck.
-        loop.new_model_step()
-    if loop.turn.ending is None and (given.check or loop.state.blocked is not None):
-        loop.state = replace(loop.state, checking=True)
-        loop.do(CheckCode(turn.turn_id))
+    if loop.goes_on:
+        _recover_turn(loop, given)
 
 
 def _recover_call(loop: Loop, call: Call) -> None:
@@ -58,40 +50,56 @@ def _recover_call(loop: Loop, call: Call) -> None:
         loop.put_call(replace(call, phase=CallPhase.DUE, issued=False), StepStatus.PENDING)
 
 
-def _recover_model(loop: Loop, model: ModelStep) -> None:
-    """The worker that drove the live turn is gone.  A turn that kills its workers must not kill them all."""
-    if model.attempts < MAX_MODEL_STEP_TAKEOVERS:
-        loop.put_model(replace(model, issued=False), StepStatus.PENDING)
+def _recover_turn(loop: Loop, given: TakenOver) -> None:
+    """The worker that drove the live turn is gone."""
+    model = loop.turn.model
+    deaths = max(given.lost, model.attempts if model is not None else 0)
+    if deaths >= MAX_MODEL_STEP_TAKEOVERS:
+        _give_up(loop, deaths)
         return
+    if model is not None:
+        loop.put_model(replace(model, issued=False), StepStatus.PENDING)
+    elif loop.turn.all_settled:
+        # No loop leaves a turn like this; should a store hold one, it is driven, not stuck.
+        loop.new_model_step()
+    if given.check or loop.blocked is not None:
+        loop.checking = True
+        loop.do(CheckCode(loop.turn.turn_id))
+
+
+def _give_up(loop: Loop, deaths: int) -> None:
+    """A turn that kills its workers must not kill them all."""
+    turn = loop.turn
     error = ErrorInfo(
         code=WORKERS_LOST,
-        message=f"{model.attempts} workers died while they ran this turn; it was given up so that it stops "
-        "taking workers down. Look for a crash or for memory running out in the model or the callbacks.",
-        facts={"step_id": model.step_id, "workers": model.attempts},
+        message=f"{deaths} workers died while they ran this turn; it was given up so that it stops taking workers "
+        "down. Look for a crash or for memory running out in the model, the tools or the callbacks.",
+        facts={"turn_id": turn.turn_id, "workers": deaths},
     )
-    loop.put_model(model, StepStatus.FAILED)
+    if turn.model is not None:
+        loop.put_model(turn.model, StepStatus.FAILED)
     loop.end_with(Ending(TurnStatus.FAILED, error))
 
 
 def code_fits(loop: Loop, given: CodeFits) -> None:
     """The turn may go on under this worker's code."""
-    if not loop.state.checking or loop.open_turn(given.turn_id) is None:
+    if not loop.checking or loop.open_turn(given.turn_id) is None:
         return
-    if loop.state.blocked is not None:
+    if loop.blocked is not None:
         loop.do(UnblockSession())
-    loop.state = replace(loop.state, checking=False, blocked=None)
+    loop.blocked, loop.checking = None, False
 
 
 def code_differs(loop: Loop, given: CodeDiffers) -> None:
     """The turn cannot go on under this worker's code: everything stops where it is, until compatible code is back."""
     turn = loop.open_turn(given.turn_id)
-    if turn is None or (loop.state.blocked is not None and not loop.state.checking):
+    if turn is None or (loop.blocked is not None and not loop.checking):
         return
     if turn.ending is not None:
         # It needs its code no longer.  The live turn cannot go on, so what runs in it is lost.
         end_at_once(loop, turn.ending)
         return
-    loop.state = replace(loop.state, checking=False, blocked=given.error)
+    loop.blocked, loop.checking = given.error, False
     for call in turn.calls.values():
         if call.issued:
             _halt_call(loop, call, never_began=call.step_id in given.unstarted)

@@ -49,15 +49,22 @@ class RetryPolicy:
     def __post_init__(self) -> None:
         if self.max_attempts < 1:
             raise UsageError(f"RetryPolicy.max_attempts is {self.max_attempts}; it must be at least 1")
-        if self.backoff < 1:
+        if not self.backoff >= 1:  # nor is NaN
             raise UsageError(f"RetryPolicy.backoff is {self.backoff}; it must be at least 1")
         if self.first_delay < timedelta(0) or self.max_delay < timedelta(0):
             raise UsageError("RetryPolicy delays must not be negative")
 
     def delay_after(self, attempts: int) -> timedelta:
         """The pause after ``attempts`` failed tries (1 or more)."""
-        seconds = self.first_delay.total_seconds() * self.backoff ** (attempts - 1)
-        return min(timedelta(seconds=seconds), self.max_delay)
+        if not self.first_delay:
+            return self.first_delay
+        try:
+            seconds = self.first_delay.total_seconds() * self.backoff ** (attempts - 1)
+        except OverflowError:  # many attempts make a factor that no float holds
+            return self.max_delay
+        if seconds >= self.max_delay.total_seconds():
+            return self.max_delay
+        return timedelta(seconds=seconds)
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,8 +26,8 @@ from perdure.session.model import (
 from perdure.session.policy import EFFECT_RULES, ToolEffect
 
 MAX_MODEL_STEP_TAKEOVERS = 5
-"""How many workers may die in one ``RunModel`` step before its turn fails: a turn that kills its worker must not kill
-them all."""
+"""How many workers may die in one ``RunModel`` step, or in a row without settling any step, before the turn fails: a
+turn that kills its worker must not kill them all."""
 
 
 class CallPhase(enum.Enum):
@@ -279,10 +279,13 @@ class TurnHasNews:
 class TakenOver:
     """A worker owns the session from now on; what ran on the former owner does not run any more.
 
-    ``check``: first find out whether the code fits the open turn.
+    Attributes:
+        check: first find out whether the code fits the open turn.
+        lost: how many owners in a row died in the open turn without settling a step of it.
     """
 
     check: bool = False
+    lost: int = 0
 
 
 @dataclass(frozen=True, slots=True)

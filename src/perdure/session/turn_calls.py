@@ -52,7 +52,7 @@ def ask(loop: Loop, requested: RequestedCall) -> None:
 
 def interrupt_ended(loop: Loop, given: InterruptAnswered | InterruptExpired) -> None:
     """A person answered, or the deadline passed: the first word counts (J6)."""
-    turn = loop.state.turn
+    turn = loop.open_turn()
     calls = turn.calls.values() if turn is not None else ()
     call = next((c for c in calls if c.interrupt_id == given.interrupt_id), None)
     if call is None or call.phase is not CallPhase.AWAITING:
@@ -81,7 +81,7 @@ def settle_interrupt(loop: Loop, call: Call, status: InterruptStatus, step: Step
 
 def call_moved(loop: Loop, given: AttemptStarted | AttemptFailed | CallSettled) -> None:
     """A tool step reports.  Only one that this worker was told to run, and not to stop, has anything to say."""
-    turn = loop.state.turn
+    turn = loop.open_turn()
     calls = turn.calls.values() if turn is not None else ()
     call = next((c for c in calls if c.step_id == given.step_id), None)
     if call is None or not call.issued:
@@ -103,7 +103,7 @@ def settle(loop: Loop, call: Call, status: RecordStatus, reason: Reason | None) 
     """Gives a call its record; nothing else does (J3, J4)."""
     assert not call.settled, "J3: a settled step never changes"
     rank = loop.turn.settled + 1
-    loop.put_turn(replace(loop.turn, settled=rank))
+    loop.turn = replace(loop.turn, settled=rank)
     loop.do(PutRecord(call.call_id, call.step_id, status, reason))
     # A call that nobody agreed to never became a tool step.
     step = None if call.phase is CallPhase.AWAITING else RECORD_TO_STEP[status]
@@ -116,9 +116,8 @@ def _resume_if_complete(loop: Loop, group: str) -> None:
     turn = loop.turn
     if turn.ending is not None or not all(call.settled for call in turn.calls.values() if call.group == group):
         return
-    steps = turn.steps + 1
-    loop.put_turn(replace(turn, steps=steps))
-    resume_id = f"{turn.turn_id}/resume/{steps}"
+    loop.turn = replace(turn, steps=turn.steps + 1)
+    resume_id = f"{turn.turn_id}/resume/{turn.steps + 1}"
     loop.do(PutStep(resume_id, turn.turn_id, StepName.RESUME_TURN, StepStatus.SUCCEEDED, 1))
     if turn.model is None:
         loop.new_model_step()

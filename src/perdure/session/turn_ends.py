@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from perdure.session.loop import Loop, await_step_id
 from perdure.session.model import InterruptStatus, RecordStatus, StepName, StepStatus, TurnStatus
 from perdure.session.policy import EFFECT_RULES, ToolEffect
@@ -36,16 +34,16 @@ def cancel(loop: Loop) -> None:
 
 def close(loop: Loop) -> None:
     """Cancels the open turn, drops what is queued, and takes no more messages."""
-    if loop.state.closed:
+    if loop.closed:
         return
-    queue = loop.state.queue
-    loop.state = replace(loop.state, closed=True, queue=())
-    if loop.state.turn is not None:
+    loop.closed = True
+    if loop.open_turn() is not None:
         cancel(loop)
-    loop.do(*(DropMessage(turn_id) for turn_id in queue))
-    if loop.state.await_step_id is not None:
-        loop.do(PutStep(loop.state.await_step_id, None, StepName.AWAIT_USER_MESSAGE, StepStatus.CANCELLED, 0))
-        loop.state = replace(loop.state, await_step_id=None)
+    loop.do(*(DropMessage(turn_id) for turn_id in loop.queue))
+    loop.queue = ()
+    if loop.await_step_id is not None:
+        loop.do(PutStep(loop.await_step_id, None, StepName.AWAIT_USER_MESSAGE, StepStatus.CANCELLED, 0))
+        loop.await_step_id = None
     loop.do(CloseSession())
 
 
@@ -88,11 +86,11 @@ def _leave(loop: Loop, call: Call, *, wait_for_writes: bool) -> None:
 def _end_turn(loop: Loop, ending: Ending) -> None:
     turn = loop.turn
     assert all(call.record is not None for call in turn.calls.values()), "J4: every call has its record"
-    if loop.state.blocked is not None:
+    if loop.blocked is not None:
         loop.do(UnblockSession())
     loop.do(EndTurn(turn.turn_id, ending.status, ending.error), DropTurn())
-    loop.state = replace(loop.state, turn=None, blocked=None, checking=False)
-    if not loop.state.closed:
-        step_id = await_step_id(loop.state.turns)
-        loop.state = replace(loop.state, await_step_id=step_id)
-        loop.do(PutStep(step_id, None, StepName.AWAIT_USER_MESSAGE, StepStatus.PENDING, 0))
+    loop.no_turn()
+    loop.blocked, loop.checking = None, False
+    if not loop.closed:
+        loop.await_step_id = await_step_id(loop.turns)
+        loop.do(PutStep(loop.await_step_id, None, StepName.AWAIT_USER_MESSAGE, StepStatus.PENDING, 0))

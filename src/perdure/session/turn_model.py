@@ -17,17 +17,17 @@ TURN_STALLED = "turn_stalled"
 def turn_has_news(loop: Loop, given: TurnHasNews) -> None:
     """The live turn wants to be driven.  While it is being driven already, that may be too late for it to notice."""
     turn = loop.open_turn(given.turn_id)
-    if turn is None or turn.ending is not None or loop.state.blocked is not None:
+    if turn is None or turn.ending is not None or loop.blocked is not None:
         return
     if turn.model is None:
         loop.new_model_step()
     elif turn.model.issued:
-        loop.put_turn(replace(turn, drive_again=True))
+        loop.turn = replace(turn, drive_again=True)
 
 
 def model_step_settled(loop: Loop, given: ModelStepSettled) -> None:
     """The live turn was driven as far as it goes.  Only the step that this worker runs has anything to say."""
-    turn = loop.state.turn
+    turn = loop.open_turn()
     model = turn.model if turn is not None else None
     if model is None or model.step_id != given.step_id or not model.issued:
         return

@@ -13,6 +13,7 @@ from perdure.faults import FAULT_POINTS, Action, DurableWrite, FaultPoint, Injec
 
 if TYPE_CHECKING:
     from perdure.testing.children import ChildError, WorkerChild
+    from perdure.testing.engine import RunningEngine, read_messages, read_step_history, running_engine, step_shape
     from perdure.testing.gate import Gate
     from perdure.testing.gemini_server import GeminiServer, ReceivedRequest
     from perdure.testing.history import HistoryError, check_history, history_problems
@@ -48,6 +49,7 @@ __all__ = [
     "ReceivedRequest",
     "Reply",
     "Rule",
+    "RunningEngine",
     "Script",
     "ScriptError",
     "ScriptedModel",
@@ -64,9 +66,13 @@ __all__ = [
     "failing",
     "history_problems",
     "image",
+    "read_messages",
     "read_request_log",
+    "read_step_history",
     "replies_this_turn",
     "reply",
+    "running_engine",
+    "step_shape",
     "text",
     "thought",
     "tool_results",
@@ -75,6 +81,7 @@ __all__ = [
 
 _HOMES = {
     "children": ("ChildError", "WorkerChild"),
+    "engine": ("RunningEngine", "read_messages", "read_step_history", "running_engine", "step_shape"),
     "gate": ("Gate",),
     "gemini_server": ("GeminiServer", "ReceivedRequest"),
     "history": ("HistoryError", "check_history", "history_problems"),

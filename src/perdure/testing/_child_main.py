@@ -1,20 +1,19 @@
 """What a ``WorkerChild`` runs: arms the fault it was given, watches its parent, and calls the code.
 
-Started as ``python -m perdure.testing._child_main <lifeline> <kind> <target> <arguments>``.
+Started as ``python -m perdure.testing._child_main <lifeline> <kind> <target> <arguments>``.  It imports next to
+nothing, because every child of every crash test waits for that.
 """
 
 from __future__ import annotations
 
-import asyncio
-import importlib
-import inspect
 import json
 import os
 import signal
 import sys
 import threading
-from collections.abc import Callable
-from typing import cast
+from collections.abc import Callable, Coroutine
+from importlib import import_module
+from typing import Any, cast
 
 from perdure import faults
 
@@ -27,10 +26,12 @@ def main(lifeline: int, kind: str, target: str, arguments: str) -> None:
         exec(compile(target, "<child>", "exec"), {"__name__": "__main__"})
         return
     module, _, name = target.partition(":")
-    function = cast("Callable[..., object]", getattr(importlib.import_module(module), name))
+    function = cast("Callable[..., object]", getattr(import_module(module), name))
     result = function(*json.loads(arguments))
-    if inspect.iscoroutine(result):
-        asyncio.run(result)
+    if isinstance(result, Coroutine):
+        import asyncio
+
+        asyncio.run(cast("Coroutine[Any, Any, object]", result))
 
 
 def _die_with_parent(lifeline: int) -> None:

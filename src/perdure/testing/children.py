@@ -16,12 +16,14 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from time import monotonic
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import TYPE_CHECKING, Self, TypeVar
 
 from perdure import faults
 from perdure.errors import UsageError
 from perdure.faults import Action, FaultPoint
-from perdure.session.model import JsonValue
+
+if TYPE_CHECKING:
+    from perdure.session.model import JsonValue  # its models cost more than all the rest here
 
 DEFAULT_TIMEOUT = 60.0
 """How long a wait for a child lasts before it gives up, in seconds.  Long, because a machine may be busy."""

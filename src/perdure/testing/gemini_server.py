@@ -154,7 +154,7 @@ class GeminiServer:
         model, stream = found["model"], found["method"] == "streamGenerateContent"
         try:
             outcome = self._choose(_llm_request(model, body), stream=stream)
-        except Exception as problem:  # whatever a rule raises is of use to whoever reads the client's error
+        except Exception as problem:  # noqa: BLE001 - whatever a rule raises helps whoever reads the client's error
             await self._send_error(writer, api_error(400, f"{type(problem).__name__}: {problem}"))
             return
         if stream:

@@ -1,8 +1,8 @@
 """What a rule wants to know of a model request: who asks, what the user said, how far the turn has come.
 
 Everything is read from the request itself, never from memory, so a repeated request reads the same in a new process.
-ADK puts texts of its own into the user's role (what other agents said, instructions, results of code); they are told
-from the user's words by the marks that ADK gives them.
+ADK (and perdure, after a failed turn) puts texts of its own into the user's role: what other agents said, instructions,
+results of code.  They are told from the user's words by the way they begin.
 """
 
 from __future__ import annotations
@@ -25,12 +25,13 @@ _FRAMEWORK_TEXT_STARTS = (
     "For context:",  # what another agent said or did
     "Continue processing previous requests as instructed.",  # added when a request would end with the model's own words
     "```tool_output",  # the result of executed code
+    "Note: the work on the request above ",  # perdure's note on a turn that failed or was cancelled
 )
 _INSTRUCTION_MARK = "<<<BEGIN_SYSTEM_INSTRUCTION>>>"
 
 
 def is_user_message(content: types.Content) -> bool:
-    """Whether ``content`` is something the user said: no tool's result, and no text that ADK put there."""
+    """Whether ``content`` is something the user said: no tool's result, and no text that ADK or perdure put there."""
     if content.role != "user" or not content.parts or any(part.function_response for part in content.parts):
         return False
     first = content.parts[0].text or ""
@@ -60,7 +61,10 @@ def this_turn(request: LlmRequest) -> list[types.Content]:
 
 
 def replies_this_turn(request: LlmRequest) -> int:
-    """How many responses the agent's model has given since the last user message; 0 for the first request of a turn."""
+    """How many responses the agent's model has given since the last user message; 0 for the first request of a turn.
+
+    A message that the user sends into a running turn begins the count anew.
+    """
     return sum(1 for content in this_turn(request) if content.role == "model")
 
 

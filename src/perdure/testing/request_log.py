@@ -54,6 +54,8 @@ class RequestLog:
         self._lock = threading.Lock()
         self._requests: list[LlmRequest] = []
         self._attempts: Counter[str] = Counter()
+        self._counted_to = 0
+        """Up to which byte of the file ``_attempts`` has counted."""
 
     @property
     def requests(self) -> list[LlmRequest]:
@@ -71,9 +73,17 @@ class RequestLog:
             self._requests.append(copy_request(request))
             if self._path is None:
                 self._attempts[fingerprint] += 1
-                return self._attempts[fingerprint]
-            end = _append(self._path, _entry(request, fingerprint, stream=stream))
-            return _count(self._path, fingerprint, end)
+            else:
+                self._count(self._path, _append(self._path, _entry(request, fingerprint, stream=stream)))
+            return self._attempts[fingerprint]
+
+    def _count(self, path: Path, end: int) -> None:
+        """Counts what this and other processes have appended, up to the byte ``end``, where this one's line ends."""
+        with path.open("rb") as file:
+            file.seek(self._counted_to)
+            lines = file.read(end - self._counted_to).splitlines()
+        self._attempts.update(json.loads(line)["fingerprint"] for line in lines)
+        self._counted_to = end
 
     def __deepcopy__(self, memo: dict[int, object]) -> RequestLog:
         return self
@@ -131,10 +141,3 @@ def _append(path: Path, entry: JsonObject) -> int:
         return os.lseek(descriptor, 0, os.SEEK_CUR)
     finally:
         os.close(descriptor)
-
-
-def _count(path: Path, fingerprint: str, end: int) -> int:
-    """How often the fingerprint stands in the first ``end`` bytes."""
-    mark = f'{{"fingerprint": "{fingerprint}"'.encode()
-    with path.open("rb") as file:
-        return sum(1 for line in file.read(end).splitlines() if line.startswith(mark))

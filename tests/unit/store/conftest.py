@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+import tempfile
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +20,19 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-async def open_store(path: Path, tmp_path: Path) -> AsyncIterator[OpenStore]:
+def run_dir() -> Iterator[Path]:
+    """A short path: pytest's own may be too long for a socket."""
+    with tempfile.TemporaryDirectory(prefix="perdure-") as directory:
+        yield Path(directory) / "run"
+
+
+@pytest.fixture
+async def open_store(path: Path, run_dir: Path) -> AsyncIterator[OpenStore]:
     """Opens a store on this test's file; each call is one more, as another process would have it."""
     opened: list[SqliteStore] = []
 
     async def make(**options: Any) -> SqliteStore:
-        defaults: dict[str, Any] = {"durability": "process", "run_dir": tmp_path / "run"}
+        defaults: dict[str, Any] = {"durability": "process", "run_dir": run_dir}
         store = SqliteStore(path, **(defaults | options))
         await store.open()
         opened.append(store)

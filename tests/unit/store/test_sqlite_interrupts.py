@@ -110,6 +110,7 @@ async def test_true_is_not_one(store: SqliteStore) -> None:
 
 
 async def test_of_answers_that_race_exactly_one_counts(store: SqliteStore) -> None:
+    """J6"""
     owner = await open_turn(store)
     await owner.ask()
     answers = [Answer(n % 2 == 0, payload=n) for n in range(8)]

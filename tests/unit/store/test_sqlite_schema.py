@@ -146,7 +146,7 @@ def big(tmp_path_factory: pytest.TempPathFactory) -> Iterator[sqlite3.Connection
     connection.close()
 
 
-SMALL_TABLES = {"workers", "worker_flows", "names"}
+SMALL_TABLES = {"workers", "worker_flows", "names", "json_each"}
 """A few rows, or made up by the query itself."""
 
 

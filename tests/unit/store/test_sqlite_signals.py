@@ -13,7 +13,7 @@ from tests.unit.store.builders import NOW, new_session, request, text_message
 from tests.unit.store.conftest import OpenStore
 
 from perdure.store.base import Change
-from perdure.store.sqlite import SqliteStore, notices
+from perdure.store.sqlite import SqliteStore, notices, signals
 from perdure.store.sqlite.signals import MAX_DATAGRAM, Signals, decode, default_run_dir, encode, merge
 
 
@@ -87,32 +87,34 @@ async def test_a_store_that_opens_later_is_found_at_once(open_store: OpenStore) 
 
 
 @pytest.mark.usefixtures("no_poll")
-async def test_the_socket_of_a_dead_process_is_removed(open_store: OpenStore, tmp_path: Path) -> None:
+async def test_the_socket_of_a_dead_process_is_removed(open_store: OpenStore, run_dir: Path) -> None:
     store, alive = await open_store(), await open_store()
-    stale = tmp_path / "run" / "dead.sock"
+    stale = run_dir / "dead.sock"
     dead = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     dead.bind(os.fspath(stale))
     dead.close()
     ear = Ear(alive)
     await store.create_session(new_session(), None, request(), NOW)
     await ear.until(lambda change: change.sessions == frozenset({"s"}))
-    assert "dead.sock" not in os.listdir(tmp_path / "run")
+    assert "dead.sock" not in os.listdir(run_dir)
 
 
-async def test_closing_leaves_no_socket(open_store: OpenStore, tmp_path: Path) -> None:
+async def test_closing_leaves_no_socket(open_store: OpenStore, run_dir: Path) -> None:
     store = await open_store()
-    assert len(os.listdir(tmp_path / "run")) == 1
+    assert len(os.listdir(run_dir)) == 1
     await store.close()
-    assert os.listdir(tmp_path / "run") == []
+    assert os.listdir(run_dir) == []
 
 
-async def test_where_sockets_do_not_work_the_store_looks_itself(
-    open_store: OpenStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+async def test_where_sockets_do_not_work_the_store_says_so_and_looks_itself(
+    open_store: OpenStore, run_dir: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(notices, "FALLBACK_POLL", 0.01)
     monkeypatch.setattr(notices, "SAFETY_POLL", 1000.0)
-    too_long = tmp_path / ("x" * 120)
-    writer, other = await open_store(run_dir=too_long), await open_store(run_dir=too_long)
+    too_long = run_dir / ("x" * 120)
+    with caplog.at_level("WARNING"):
+        writer, other = await open_store(run_dir=too_long), await open_store(run_dir=too_long)
+    assert str(too_long) in caplog.text
     ear = Ear(other)
     assert other._opened()[2].poll_every == 0.01
     await writer.create_session(new_session(), None, request(), NOW)
@@ -133,14 +135,14 @@ async def test_a_lost_signal_is_made_good_by_the_safety_poll(
 
 
 async def test_a_socket_that_a_cleaner_removed_comes_back(
-    open_store: OpenStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    open_store: OpenStore, run_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(notices, "SAFETY_POLL", 0.01)
     store = await open_store()
-    (name,) = os.listdir(tmp_path / "run")
-    os.unlink(tmp_path / "run" / name)
+    (name,) = os.listdir(run_dir)
+    os.unlink(run_dir / name)
     async with asyncio.timeout(20):
-        while not os.listdir(tmp_path / "run"):  # noqa: ASYNC110  # no event tells of a file
+        while not os.listdir(run_dir):  # noqa: ASYNC110  # no event tells of a file
             await asyncio.sleep(0)
     monkeypatch.setattr(notices, "SAFETY_POLL", 1000.0)
     ear = Ear(store)
@@ -152,8 +154,8 @@ async def test_a_socket_that_a_cleaner_removed_comes_back(
 # ---------------------------------------------------------------- the parts
 
 
-def test_datagrams_that_wait_are_one_change(tmp_path: Path) -> None:
-    ours, theirs = Signals(tmp_path / "run", "a"), Signals(tmp_path / "run", "b")
+def test_datagrams_that_wait_are_one_change(run_dir: Path) -> None:
+    ours, theirs = Signals(run_dir, "a"), Signals(run_dir, "b")
     assert ours.receive() is None
     theirs.send(Change(frozenset({"x"}), work=False))
     theirs.send(Change(frozenset({"y"}), work=True))
@@ -165,8 +167,8 @@ def test_datagrams_that_wait_are_one_change(tmp_path: Path) -> None:
     theirs.close()
 
 
-def test_a_reader_that_sleeps_does_not_hold_up_the_writer(tmp_path: Path) -> None:
-    ours, theirs = Signals(tmp_path / "run", "a"), Signals(tmp_path / "run", "b")
+def test_a_reader_that_sleeps_does_not_hold_up_the_writer(run_dir: Path) -> None:
+    ours, theirs = Signals(run_dir, "a"), Signals(run_dir, "b")
     for n in range(5000):
         theirs.send(Change(frozenset({f"s{n}"}), work=True))
     received = ours.receive()
@@ -177,20 +179,35 @@ def test_a_reader_that_sleeps_does_not_hold_up_the_writer(tmp_path: Path) -> Non
     theirs.close()
 
 
-def test_two_sockets_of_one_name_do_not_clash(tmp_path: Path) -> None:
-    both = [Signals(tmp_path / "run", "same") for _ in range(2)]
+def test_a_socket_that_is_made_within_one_tick_of_the_clock_is_found(
+    run_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The directory's time stamp does not tell; for a while after a change it is not relied on."""
+    monkeypatch.setattr(signals, "PEERS_SETTLE", 1000.0)
+    ours = Signals(run_dir, "a")
+    ours.send(Change(None, work=False))
+    stamp = os.stat(run_dir).st_mtime_ns
+    theirs = Signals(run_dir, "b")
+    os.utime(run_dir, ns=(stamp, stamp))
+    ours.send(Change(frozenset({"x"}), work=False))
+    assert theirs.receive() == Change(frozenset({"x"}), work=False)
+    ours.close()
+    theirs.close()
+
+
+def test_two_sockets_of_one_name_do_not_clash(run_dir: Path) -> None:
+    both = [Signals(run_dir, "same") for _ in range(2)]
     both[0].send(Change(frozenset({"x"}), work=False))
     assert both[1].receive() == Change(frozenset({"x"}), work=False)
-    for signals in both:
-        signals.close()
+    for one in both:
+        one.close()
 
 
-def test_a_directory_that_others_can_enter_is_not_used(tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    run.mkdir()
-    run.chmod(0o755)
+def test_a_directory_that_others_can_enter_is_not_used(run_dir: Path) -> None:
+    run_dir.mkdir()
+    run_dir.chmod(0o755)
     with pytest.raises(PermissionError):
-        Signals(run, "a")
+        Signals(run_dir, "a")
 
 
 @pytest.mark.parametrize("ids", [None, frozenset({"a"}), frozenset({"a", "größer 😀"})])

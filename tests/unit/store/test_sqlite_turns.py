@@ -343,6 +343,7 @@ async def test_an_idle_write_that_crosses_a_new_message_reads_as_running(store: 
 
 
 async def test_a_write_under_a_lost_lease_changes_nothing(store: SqliteStore) -> None:
+    """J9"""
     owner = await open_turn(store)
     stale = Lease("s", "w1", owner.lease.fence - 1)
     foreign = Lease("s", "w2", owner.lease.fence)

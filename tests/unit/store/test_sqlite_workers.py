@@ -23,7 +23,7 @@ from tests.unit.store.builders import (
 from tests.unit.store.conftest import OpenStore
 
 from perdure.errors import LeaseLost, StoreUnavailable
-from perdure.faults import DurableWrite
+from perdure.faults import DurableWrite, FaultPoint, InjectedFault, Moment, arm
 from perdure.session.model import SessionStatus, TurnStatus
 from perdure.store.base import InboxKind, SessionPut
 from perdure.store.sqlite import SqliteStore
@@ -214,6 +214,7 @@ async def test_nobody_is_reaped_while_all_are_well_and_nothing_is_written(open_s
 
 
 async def test_a_worker_whose_lock_is_free_is_reaped_at_once(open_store: OpenStore) -> None:
+    """J9"""
     ours, theirs = await open_store(), await open_store()
     dead = await open_turn(theirs)
     await ours.register_worker(worker("w2"), NOW)
@@ -221,7 +222,7 @@ async def test_a_worker_whose_lock_is_free_is_reaped_at_once(open_store: OpenSto
     assert await ours.reap_workers(NOW) == 1
     assert await ours.reap_workers(NOW) == 0
     alive = await claim(ours, "w2")
-    assert alive.lease.fence > dead.lease.fence
+    assert alive.lease.fence == dead.lease.fence + 2, "one for the reaping, one for the claim"
     with pytest.raises(LeaseLost):
         await dead.commit(events=())
     with pytest.raises(LeaseLost):
@@ -229,6 +230,7 @@ async def test_a_worker_whose_lock_is_free_is_reaped_at_once(open_store: OpenSto
 
 
 async def test_a_worker_whose_lease_ran_out_is_reaped_though_it_holds_its_lock(open_store: OpenStore) -> None:
+    """J9"""
     ours, theirs = await open_store(), await open_store()
     stopped = await open_turn(theirs)
     await theirs.renew_worker("w1", NOW + 1000)
@@ -241,6 +243,16 @@ async def test_a_worker_whose_lease_ran_out_is_reaped_though_it_holds_its_lock(o
     await theirs.register_worker(worker("w1"), NOW)
     assert await _claim_ids(theirs) == ["s"]
     assert await ours.reap_workers(NOW) == 0
+
+
+async def test_a_worker_that_registered_anew_is_not_taken_for_its_dead_self(open_store: OpenStore) -> None:
+    ours, theirs = await open_store(), await open_store()
+    await theirs.register_worker(worker(), NOW)
+    assert await ours.reap_workers(NOW) == 0  # from now on this lock file is watched
+    await theirs.register_worker(worker(), NOW)
+    assert await ours.reap_workers(NOW) == 0
+    theirs._locks.close()
+    assert await ours.reap_workers(NOW) == 1
 
 
 async def test_a_process_that_was_stalled_does_not_reap_itself(store: SqliteStore) -> None:
@@ -257,6 +269,21 @@ async def test_a_reaped_idle_session_keeps_its_deadline(open_store: OpenStore) -
     theirs._locks.close()
     assert await ours.reap_workers(NOW) == 1
     assert await ours.next_wake_ms([FLOW]) == NOW + 700
+
+
+async def test_what_a_worker_owns_but_does_not_run_is_freed(store: SqliteStore) -> None:
+    """The answer to a claim was lost: the write is on disk, and nobody knows of it."""
+    await store.register_worker(worker(), NOW)
+    await store.register_worker(worker("w2"), NOW)
+    await _new(store, "held", "lost", "foreign")
+    (held,) = await store.claim("w1", [FLOW], 1, NOW)
+    with arm(FaultPoint(DurableWrite.SESSION_CLAIMED, Moment.AFTER)), pytest.raises(InjectedFault):
+        await store.claim("w1", [FLOW], 1, NOW)
+    assert await _claim_ids(store, "w2") == ["foreign"]
+    assert await store.free_unheld("w1", ["held"], NOW) == 1
+    assert await store.free_unheld("w1", ["held"], NOW) == 0
+    assert await _claim_ids(store, "w2") == ["lost"]
+    await Owner(store, held).release()
 
 
 async def test_unregistering_frees_what_the_worker_owns(store: SqliteStore, path: Path) -> None:

@@ -123,6 +123,7 @@ async def test_a_write_whose_caller_was_cancelled_still_happens(store: SqliteSto
     await gate.release()
     with pytest.raises(asyncio.CancelledError):
         await task
+    await Gate(store).release()  # behind the write
     assert (await store.read_snapshot("s", NOW)).session_id == "s"
 
 
@@ -155,6 +156,18 @@ async def test_listeners_hear_of_a_write_once_it_is_on_disk(store: SqliteStore) 
     count = len(heard)
     await store.delete_session("s")
     assert len(heard) == count
+
+
+async def test_the_writer_outlives_a_failure_to_tell_others(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(_: Change) -> None:
+        raise RuntimeError("no way to tell")
+
+    monkeypatch.setattr(store._writer, "on_commit", fail)
+    for n in range(2):
+        await store.create_session(new_session(f"s{n}"), None, request(), NOW)
+    assert "telling other processes" in caplog.text
 
 
 async def test_a_group_is_one_change_for_listeners(store: SqliteStore) -> None:

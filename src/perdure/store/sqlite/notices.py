@@ -6,6 +6,7 @@ Lives in the event loop; only ``send`` is called from the writer's thread.
 from __future__ import annotations
 
 import asyncio
+import logging
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
@@ -21,6 +22,8 @@ FALLBACK_POLL = 0.25
 """Seconds between looks while they do not."""
 
 ANYTHING = Change(None, True)
+
+logger = logging.getLogger(__name__)
 
 
 class Notices:
@@ -64,8 +67,14 @@ class Notices:
     def _bind(self) -> None:
         try:
             signals = Signals(self._run_dir, self._name)
-        except OSError:
-            return  # Sockets do not work here; the poll does.
+        except OSError as error:
+            logger.warning(
+                "wake-ups between processes go without sockets (%s: %s): this one looks for changes every %g ms",
+                self._run_dir,
+                error,
+                1000 * FALLBACK_POLL,
+            )
+            return
         self._loop.add_reader(signals.socket, self._on_signal, signals)
         self._signals = signals
 

@@ -444,10 +444,10 @@ SELECT max(coalesce((SELECT max(sequence) FROM calls WHERE turn_key = ?1), 0),
 SELECT min(deadline_ms) FROM interrupts WHERE session_key = ? AND status = 'pending';
 
 -- name: inbox_items
--- The inbox of a session, in order; answers with who gave them.
-SELECT i.position, i.kind, i.turn_id, i.interrupt_id, i.content, a.resolved_by
-FROM inbox AS i LEFT JOIN interrupts AS a ON a.session_key = i.session_key AND a.interrupt_id = i.interrupt_id
-WHERE i.session_key = ? ORDER BY i.position;
+-- The inbox of a session, in order; an answer with whoever gave it.
+SELECT b.position, b.kind, b.turn_id, b.interrupt_id, b.content, i.resolved_by
+FROM inbox AS b LEFT JOIN interrupts AS i ON i.session_key = b.session_key AND i.interrupt_id = b.interrupt_id
+WHERE b.session_key = ? ORDER BY b.position;
 
 -- name: lease_key
 -- The key of the session that a lease is for; nothing when the lease is lost.

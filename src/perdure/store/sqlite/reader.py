@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
+from perdure.errors import StoreBusy
 from perdure.store.codec import Unreadable
 from perdure.store.sqlite.errors import translate
 from perdure.store.sqlite.schema import Database
@@ -38,18 +39,22 @@ class Readers:
     _waiting: int = 0
     _own: sqlite3.Connection | None = None
 
-    def read_now(self, read: Read[T]) -> T:
+    async def read_now(self, read: Read[T]) -> T:
         """Runs ``read`` in the event loop.
 
-        For reads of a few rows by index: they take less time than it takes to hand them to a thread, and in WAL mode no
-        writer makes them wait.
+        For reads of a few rows by index: they take less time than it takes to hand them to a thread.  In WAL mode no
+        writer makes them wait; where something else would (another process recovers the file), a thread waits instead.
         """
         try:
             if self._own is None:
                 self._own = self.database.reader()
+                self._own.execute("PRAGMA busy_timeout = 0")
             return _in_one_state(self._own, read)
         except (sqlite3.Error, Unreadable) as raised:
-            raise translate(raised, self.database.address, waited=self.database.busy_timeout) from raised
+            error = translate(raised, self.database.address)
+            if not isinstance(error, StoreBusy):
+                raise error from raised
+        return await self.read(read)
 
     def read(self, read: Read[T]) -> asyncio.Future[T]:
         """Runs ``read`` in one of the threads."""

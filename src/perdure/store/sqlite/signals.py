@@ -26,8 +26,9 @@ MAX_DATAGRAM = 4096
 MAX_DRAIN = 256
 """Datagrams taken in one go."""
 
+NAME_LENGTH = 8
 MAX_NAMESAKES = 100
-"""Sockets of one name (ids that are not random, in tests)."""
+"""Sockets that may have the same name; the later ones get a number."""
 
 PEERS_SETTLE = 1.0
 """Seconds for which a directory that changed is read again each time: its time stamp is too coarse to tell."""
@@ -87,7 +88,8 @@ class Signals:
         """Binds the socket.
 
         Args:
-            name: tells it from the sockets of other stores; should be unique.
+            name: tells it from the sockets of other stores.  The first characters are used: a path to a socket may
+                have about a hundred bytes in all.
 
         Raises:
             OSError: sockets do not work here (path too long, no permission, not this user's directory).
@@ -100,7 +102,7 @@ class Signals:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._socket.setblocking(False)
         try:
-            self._path = _bind(self._socket, run_dir, name)
+            self._path = _bind(self._socket, run_dir, name[:NAME_LENGTH])
         except OSError:
             self._socket.close()
             raise

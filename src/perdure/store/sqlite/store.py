@@ -115,6 +115,7 @@ class SqliteStore:
             notices.start()
             writer.start()
         except sqlite3.Error as error:
+            await notices.stop()
             notices.close()
             raise translate(error, self.address) from error
         self._open = (writer, readers, notices)
@@ -194,7 +195,7 @@ class SqliteStore:
 
     async def read_snapshot(self, session_id: str, now_ms: int) -> AgentSnapshot:
         """See ``SessionStore``."""
-        return self._readers.read_now(lambda connection: reading.snapshot(connection, session_id, now_ms))
+        return await self._readers.read_now(lambda connection: reading.snapshot(connection, session_id, now_ms))
 
     async def read_interrupt(self, session_id: str, interrupt_id: str) -> Interrupt:
         """See ``SessionStore``."""
@@ -244,7 +245,7 @@ class SqliteStore:
 
     async def reap_workers(self, now_ms: int) -> int:
         """See ``SessionStore``."""
-        known = self._readers.read_now(workers.all_workers)
+        known = await self._readers.read_now(workers.all_workers)
         others = {worker_id: until for worker_id, until in known if not self._locks.holds(worker_id)}
         # Whoever looks is alive: after a long stall it renews its own lease, rather than give up what it runs.
         self._locks.keep_watching(others.keys())
@@ -265,18 +266,18 @@ class SqliteStore:
     ) -> Sequence[ClaimedSession]:
         """See ``SessionStore``."""
         types = tuple(flow_types)
-        if not self._readers.read_now(lambda connection: workers.due_sessions(connection, types, 1, now_ms)):
+        if not await self._readers.read_now(lambda connection: workers.due_sessions(connection, types, 1, now_ms)):
             return ()
         return await self._writer.submit(workers.claim(worker_id, types, limit, now_ms))
 
     async def next_wake_ms(self, flow_types: Sequence[str]) -> int | None:
         """See ``SessionStore``."""
         types = tuple(flow_types)
-        return self._readers.read_now(lambda connection: workers.next_wake(connection, types))
+        return await self._readers.read_now(lambda connection: workers.next_wake(connection, types))
 
     async def read_inbox(self, lease: Lease) -> Sequence[InboxItem]:
         """See ``SessionStore``."""
-        return self._readers.read_now(
+        return await self._readers.read_now(
             lambda connection: workers.read_inbox(connection, check_lease(connection, lease), lease.session_id)
         )
 
@@ -294,4 +295,4 @@ class SqliteStore:
 
     async def read_turn_state(self, session_id: str, turn_number: int) -> JsonObject:
         """See ``SessionStore``."""
-        return self._readers.read_now(lambda connection: reading.turn_state(connection, session_id, turn_number))
+        return await self._readers.read_now(lambda connection: reading.turn_state(connection, session_id, turn_number))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import sqlite3
 import threading
 import time
@@ -37,6 +38,8 @@ _PAYLOAD_INSERT = sql("payload_insert")
 _PAYLOAD_REF_INSERT = sql("payload_ref_insert")
 
 T = TypeVar("T")
+
+logger = logging.getLogger(__name__)
 
 
 class Transaction:
@@ -157,9 +160,16 @@ class Writer:
         for job in done:
             self._reach_after(job)
         if change is not None:
-            self.on_commit(change)
+            self._tell_others(change)
         with contextlib.suppress(RuntimeError):  # the loop was closed: nobody waits any more
             self.loop.call_soon_threadsafe(self._deliver, jobs, change)
+
+    def _tell_others(self, change: Change) -> None:
+        try:
+            self.on_commit(change)
+        except Exception:
+            # The writes are on disk and this thread must live; others find them when they look by themselves.
+            logger.exception("%s: telling other processes of a write failed", self.database.address)
 
     def _commit(self, jobs: list[_Job[Any]]) -> bool:
         """Runs the jobs in one transaction.  ``False``: it was spoiled, and each job needs one of its own."""

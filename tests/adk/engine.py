@@ -1,6 +1,6 @@
-"""A scripted model and a small engine for the tests of the ADK binding.
+"""A small engine for the tests of the ADK binding.
 
-The engine keeps one session on a ``Disk`` and drives its turns through the runner contract.  It can "crash" before any
+It keeps one session on a ``Disk`` and drives its turns through the runner contract.  It can "crash" before any
 durable write and go on from the disk with a new live turn, on the same or on another runner.
 """
 
@@ -8,15 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
-
-from google.adk.models.base_llm import BaseLlm
-from google.adk.models.llm_request import LlmRequest
-from google.adk.models.llm_response import LlmResponse
-from google.genai import types
-from pydantic import PrivateAttr
 
 from perdure.session.model import (
     DEFAULT_REJECTION_MESSAGE,
@@ -48,66 +42,6 @@ from perdure.session.runner import (
     TurnStart,
 )
 
-Reply = LlmResponse | Exception | Sequence[LlmResponse] | Callable[[LlmRequest], LlmResponse]
-
-
-def text(words: str, **more: Any) -> LlmResponse:
-    return LlmResponse(content=types.Content(role="model", parts=[types.Part(text=words)]), **more)
-
-
-def calls(*wanted: tuple[str, dict[str, Any]], **more: Any) -> LlmResponse:
-    parts = [types.Part(function_call=types.FunctionCall(name=name, args=args)) for name, args in wanted]
-    return LlmResponse(content=types.Content(role="model", parts=parts), **more)
-
-
-class ScriptedModel(BaseLlm):
-    """Gives its replies in order.  A list streams (its last response is the final one); an exception is raised.
-
-    A reply is chosen by the number of model responses in the request's tail, so that a replayed turn goes on in place.
-    """
-
-    model: str = "scripted"
-    replies: list[Any] = []
-    _requests: list[LlmRequest] = PrivateAttr(default_factory=list)
-    _failed: dict[int, int] = PrivateAttr(default_factory=dict)
-
-    @property
-    def requests(self) -> list[LlmRequest]:
-        return self._requests
-
-    async def generate_content_async(
-        self, llm_request: LlmRequest, stream: bool = False
-    ) -> AsyncGenerator[LlmResponse, None]:
-        self._requests.append(llm_request.model_copy(update={"contents": [c.model_copy(deep=True) for c in llm_request.contents]}))
-        place = sum(1 for content in llm_request.contents if content.role == "model")
-        reply = self.replies[place]
-        if isinstance(reply, Flaky):
-            failed = self._failed.get(place, 0)
-            if failed < len(reply.errors):
-                self._failed[place] = failed + 1
-                if reply.partial_first:
-                    yield text(reply.partial_first, partial=True)
-                raise reply.errors[failed]
-            reply = reply.then
-        if isinstance(reply, Exception):
-            raise reply
-        if callable(reply):
-            reply = reply(llm_request)
-        if isinstance(reply, list):
-            for response in reply[:-1]:
-                if stream:
-                    await asyncio.sleep(0)
-                    yield response.model_copy(deep=True)
-            reply = reply[-1]
-        yield reply.model_copy(deep=True)
-
-
-@dataclass
-class Flaky:
-    errors: list[Exception]
-    then: Any
-    partial_first: str = ""
-
 
 class Crash(Exception):
     """The process died here."""
@@ -122,7 +56,7 @@ class Disk:
     state: JsonObject = field(default_factory=dict)
     messages: list[JsonObject] = field(default_factory=list)
     turns: int = 0
-    usage: Usage = Usage()
+    usage: Usage = field(default_factory=Usage)
     # of the open turn
     start: TurnStart | None = None
     state_at_start: JsonObject = field(default_factory=dict)
@@ -148,10 +82,6 @@ class Disk:
     def reboot(self) -> None:
         """A new process goes on with the disk."""
         self.crash_at = None
-
-    @property
-    def items(self) -> list[JsonObject]:
-        return self.messages
 
     def sequence(self) -> int:
         return len(self.model_calls) + len(self.records) + 1
@@ -209,15 +139,21 @@ Decide = Callable[[CallRequest], Approval | str | None]
 """An approval; a rejection message; ``None``: nobody answers yet."""
 
 
+def _yes(request: CallRequest) -> Approval:
+    return Approval()
+
+
 class Engine:
     """Drives turns of the session on ``disk``."""
 
     def __init__(self, runner: AgentFrameworkRunner, disk: Disk | None = None, decide: Decide | None = None) -> None:
         self.runner = runner
         self.disk = disk or Disk()
-        self.decide = decide or (lambda request: Approval())
+        self.decide: Decide = decide or _yes
         self.log: Log | None = None
         self.control_calls: list[str] = []
+        self.ran: list[str] = []
+        """Ids of the calls that were run, once for each attempt."""
         self.order: Callable[[list[CallRequest]], list[CallRequest]] = lambda requests: requests
 
     def begin(self, message: str | UserMessage) -> None:
@@ -333,6 +269,7 @@ class Engine:
             if single:
                 disk.write()
                 disk.attempts[call_id] = attempts
+            self.ran.append(call_id)
             outcome = await live.call_tool(call_id, attempts, disk.approvals.get(call_id))
             if isinstance(outcome, ToolSucceeded):
                 disk.write()
@@ -353,27 +290,3 @@ class Engine:
             json.loads(outcome)
         disk = self.disk
         disk.records[call_id] = CallRecord(call_id, disk.sequence(), status, outcome, error, disk.now_ms())
-
-
-async def crash_everywhere(make: Callable[[Disk], Engine], message: str | UserMessage) -> tuple[Disk, list[Disk]]:
-    """One turn undisturbed, and once with a crash before each of its durable writes.
-
-    ``make`` gives an engine with a runner of its own for a disk, as a new process would.
-    """
-    engine = make(Disk())
-    await engine.turn(message)
-    undisturbed = engine.disk
-    crashed: list[Disk] = []
-    for point in range(1, undisturbed.writes + 1):
-        disk = Disk(crash_at=point)
-        engine = make(disk)
-        engine.begin(message)
-        try:
-            await engine.go_on()
-            raise AssertionError(f"write {point} was not reached")
-        except Crash:
-            pass
-        disk.reboot()
-        await make(disk).go_on()
-        crashed.append(disk)
-    return undisturbed, crashed

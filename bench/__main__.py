@@ -1,0 +1,80 @@
+"""The command line: ``python -m bench [--quick] [--only NAME]...`` and ``python -m bench profile NAME``."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+import click
+from rich.console import Console
+
+from bench.measures import MEASURES, Conditions, Measure
+from bench.quiet import be_quiet
+from bench.report import RESULTS, Row, publish
+
+if TYPE_CHECKING:
+    from bench.profiler import Profile
+
+NAMES = click.Choice(list(MEASURES))
+
+
+@click.group(invoke_without_command=True)
+@click.option("--quick", is_flag=True, help="Very few samples: only shows that it works.")
+@click.option("--only", "only", multiple=True, type=NAMES, help="One measure; may be repeated.  Default: all.")
+@click.option(
+    "--json", "result", type=click.Path(path_type=Path), default=RESULTS, help="Where the numbers are written."
+)
+@click.option(
+    "--folder",
+    type=click.Path(path_type=Path, file_okay=False, exists=True),
+    default=None,
+    help="Where the databases go; the disk matters.  Default: the system's folder for temporary files.",
+)
+@click.pass_context
+def main(context: click.Context, quick: bool, only: tuple[str, ...], result: Path, folder: Path | None) -> None:
+    """Measures durable turns against the same turns on raw ADK, in one run, as ratios."""
+    be_quiet()
+    if context.invoked_subcommand is not None:
+        return
+    console = Console()
+    begun = time.perf_counter()
+    rows: list[Row] = []
+    for name in only or MEASURES:
+        with console.status(f"measuring {name}"), TemporaryDirectory(prefix="bench-", dir=folder) as scratch:
+            rows += asyncio.run(_rows(MEASURES[name], Conditions(Path(scratch), quick)))
+    publish(rows, result, console, quick=quick, seconds=time.perf_counter() - begun)
+
+
+async def _rows(measure: Measure, conditions: Conditions) -> list[Row]:
+    return [*await measure.run(conditions)]
+
+
+@main.command()
+@click.argument("name", type=click.Choice([name for name, measure in MEASURES.items() if measure.durable is not None]))
+@click.option("--top", default=40, show_default=True, help="How many functions to show.")
+@click.option("--quick", is_flag=True, help="Very few turns.")
+@click.option("--all", "everyone", is_flag=True, help="Also ADK's own functions, not only perdure's.")
+def profile(name: str, top: int, quick: bool, everyone: bool) -> None:
+    """Shows where the CPU time of a measure's durable side goes, in ms per turn (needs yappi)."""
+    from bench.profiler import show
+
+    with TemporaryDirectory(prefix="bench-") as scratch:
+        found, turns = asyncio.run(_profile(MEASURES[name], Conditions(Path(scratch), quick)))
+    show(found, turns, Console(), top=top, everyone=everyone)
+
+
+async def _profile(measure: Measure, conditions: Conditions) -> tuple[Profile, int]:
+    from bench.profiler import profiled
+
+    assert measure.durable is not None
+    async with measure.durable(conditions) as work:
+        with profiled() as found:
+            turns = await work()
+    return found, turns
+
+
+if __name__ == "__main__":
+    main()

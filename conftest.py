@@ -1,0 +1,3 @@
+"""The project's own tests use the plugin that users get."""
+
+pytest_plugins = ["perdure.testing.plugin"]

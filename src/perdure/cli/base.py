@@ -1,0 +1,124 @@
+"""What all commands share: options, the way into a store, and how an error leaves the program."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shlex
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar
+
+import click
+from click.core import ParameterSource
+
+from perdure.client import AgentSessionClient
+from perdure.engine.base import Engine
+from perdure.engine.open import open_engine, sqlite_path
+from perdure.errors import ERROR_TABLE, PerdureError, StoreUnavailable
+
+DEFAULT_ENGINE = "sqlite:///perdure.db"
+ENGINE_VARIABLE = "PERDURE_ENGINE"
+INTERRUPTED = 130
+"""Exit code after Ctrl-C, as shells have it."""
+
+T = TypeVar("T")
+Decorated = TypeVar("Decorated", bound=Callable[..., Any])
+
+
+class Command(click.Command):
+    """A command whose ``PerdureError`` ends the program with a line on stderr and the exit code of the error table."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except PerdureError as error:
+            report(error, as_json=bool(ctx.params.get("as_json")))
+            ctx.exit(exit_code(error))
+        except KeyboardInterrupt:
+            ctx.exit(INTERRUPTED)
+
+
+def command(name: str | None = None) -> Callable[[Callable[..., Any]], Command]:
+    """Makes a ``Command`` of a function; the function's own name, if no other is given."""
+    return click.command(name, cls=Command)
+
+
+def exit_code(error: PerdureError) -> int:
+    """The exit code that the error table gives."""
+    return ERROR_TABLE.get(error.code, ERROR_TABLE[PerdureError.code]).exit_code
+
+
+def report(error: PerdureError, *, as_json: bool) -> None:
+    """Says on stderr what went wrong."""
+    if as_json:
+        shown = {"code": error.code, "message": error.message, "facts": error.facts}
+        click.echo(json.dumps({"error": shown}, default=str, ensure_ascii=False), err=True)
+    else:
+        click.echo(f"error: {error.message} [{error.code}]", err=True)
+
+
+def engine_option(command: Decorated) -> Decorated:
+    """``--engine``."""
+    return click.option(
+        "--engine",
+        "address",
+        metavar="ADDRESS",
+        envvar=ENGINE_VARIABLE,
+        show_envvar=True,
+        default=DEFAULT_ENGINE,
+        show_default="sqlite:///perdure.db, in the working directory",
+        help="Where the sessions are.",
+    )(command)
+
+
+def json_option(command: Decorated) -> Decorated:
+    """``--json``."""
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON for programs; errors too, on stderr.")(
+        command
+    )
+
+
+def engine_arguments() -> list[str]:
+    """What a command that we suggest needs to reach the same store: nothing, when the environment says it anyway."""
+    context = click.get_current_context()
+    if context.get_parameter_source("address") is ParameterSource.COMMANDLINE:
+        return ["--engine", str(context.params["address"])]
+    return []
+
+
+def suggest(*words: str) -> str:
+    """A command line that the user can copy."""
+    return shlex.join(["perdure", *words, *engine_arguments()])
+
+
+@asynccontextmanager
+async def open_existing(address: str) -> AsyncGenerator[Engine, None]:
+    """An open engine for sessions that exist already; it knows no flow, and never makes a store.
+
+    Raises:
+        StoreUnavailable: there is no store at the address.
+        UsageError, StoreError
+    """
+    path = sqlite_path(address)
+    if not os.path.exists(path):  # noqa: ASYNC240 - nothing else runs yet
+        raise StoreUnavailable(
+            f"there is no {path}, so no session either. Name the store with --engine or {ENGINE_VARIABLE}, or start a "
+            "session with 'perdure chat'",
+            address=address,
+        )
+    async with open_engine(address) as engine:
+        yield engine
+
+
+@asynccontextmanager
+async def open_client(address: str) -> AsyncGenerator[AgentSessionClient, None]:
+    """A client on ``open_existing``."""
+    async with open_existing(address) as engine:
+        yield AgentSessionClient(engine)
+
+
+def run(work: Coroutine[Any, Any, T]) -> T:
+    """The one place where a command becomes asynchronous."""
+    return asyncio.run(work)

@@ -1,0 +1,1 @@
+"""``perdure chat``: talk to an agent in a durable session."""

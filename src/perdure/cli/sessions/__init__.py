@@ -1,0 +1,28 @@
+"""``perdure sessions``: read sessions and answer them, from any process that reaches the store."""
+
+from __future__ import annotations
+
+import click
+
+from perdure.cli.sessions.change import approve, cancel, close, delete, reject, send
+from perdure.cli.sessions.read import events, history, list_sessions, messages, show
+
+
+@click.group()
+def sessions() -> None:
+    """Read sessions and answer them.
+
+    No agent is loaded: messages and answers are stored, and a worker ('perdure serve', 'perdure chat') takes them up.
+
+    \b
+    Examples:
+      perdure sessions list --status waiting
+      perdure sessions show chat-SupportAgent
+      perdure sessions approve chat-SupportAgent --by ann
+      perdure sessions send chat-SupportAgent "And the other order?" --wait
+      perdure sessions events chat-SupportAgent --follow --json
+    """
+
+
+for command in (list_sessions, show, messages, history, events, send, approve, reject, cancel, close, delete):
+    sessions.add_command(command)

@@ -1,0 +1,76 @@
+"""The same agent on plain ADK, to compare with."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from google.adk.agents import LlmAgent, RunConfig
+from google.adk.agents.run_config import StreamingMode  # type: ignore[attr-defined]  # ADK's documented import
+from google.adk.apps.app import App
+from google.adk.events.event import Event
+from google.adk.models.llm_request import LlmRequest
+from google.adk.runners import Runner
+from google.adk.sessions import InMemorySessionService
+
+from perdure.adk.history import content_of
+from perdure.session.model import JsonObject, UserMessage
+
+
+async def run_plain(
+    agent: LlmAgent | App, messages: list[UserMessage], *, state: JsonObject | None = None, **services: Any
+) -> tuple[list[JsonObject], JsonObject, Exception | None]:
+    """Runs the messages in one session.  The stored events, the final state, and what the last turn raised."""
+    app = agent if isinstance(agent, App) else App(name="Flow", root_agent=agent)
+    service = InMemorySessionService()
+    runner = Runner(app=app, session_service=service, **services)
+    await service.create_session(app_name=app.name, user_id="u1", session_id="s1", state=state)
+    failure: Exception | None = None
+    for message in messages:
+        failure = None
+        try:
+            async for _ in runner.run_async(
+                user_id="u1",
+                session_id="s1",
+                new_message=content_of(message),
+                state_delta=dict(message.state_delta) or None,
+                run_config=RunConfig(streaming_mode=StreamingMode.SSE),
+            ):
+                pass
+        except Exception as error:  # noqa: BLE001  (whatever it is, it is compared)
+            failure = error
+    session = await service.get_session(app_name=app.name, user_id="u1", session_id="s1")
+    assert session is not None
+    stored = [stored_form(event) for event in session.events]
+    return stored, json.loads(json.dumps(session.state, default=str)), failure
+
+
+def stored_form(event: Event) -> JsonObject:
+    form: JsonObject = json.loads(event.model_dump_json(exclude_none=True))
+    return form
+
+
+def comparable(items: list[JsonObject]) -> list[JsonObject]:
+    """Stored events without what differs from run to run: ids, invocation ids, times."""
+    names: dict[str, str] = {}
+
+    def rename(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: rename(item) for key, item in value.items() if key not in ("invocation_id", "timestamp")}
+        if isinstance(value, list):
+            return [rename(item) for item in value]
+        if isinstance(value, str) and value.startswith("adk-"):
+            return names.setdefault(value, f"call {len(names)}")
+        return value
+
+    renamed = [rename(item) for item in items]
+    for item in renamed:
+        item.pop("id", None)
+    return renamed
+
+
+def request_form(request: LlmRequest) -> JsonObject:
+    """What a model was asked, as JSON."""
+    form: JsonObject = json.loads(request.model_dump_json(exclude_none=True, exclude={"tools_dict"}, fallback=str))
+    form["tools"] = sorted(request.tools_dict)
+    return form

@@ -1,0 +1,76 @@
+"""A crash before any durable write of a turn changes nothing of what the turn gives: J-adk-1 to J-adk-3.
+
+* the messages and the state are those of the undisturbed turn;
+* the model is asked the same questions, and none whose answer is recorded;
+* no tool whose call is recorded runs again.
+"""
+
+from __future__ import annotations
+
+from itertools import groupby
+
+import pytest
+from tests.adk.engine import Crash, Disk
+from tests.adk.plain import request_form
+from tests.adk.worlds import WORLDS, World, gated
+
+from perdure.session.model import TurnStatus
+from perdure.session.runner import Approval, CallRequest
+
+
+@pytest.mark.parametrize("name", WORLDS)
+async def test_a_crash_at_any_write_changes_nothing(name: str) -> None:
+    build = WORLDS[name]
+    world = build()
+    engine = world.engine()
+    await engine.turn(world.messages[0])
+    expected = engine.disk
+    assert expected.writes >= 2
+    for point in range(1, expected.writes + 1):
+        await _crash_and_recover(name, point, world, expected)
+
+
+async def _crash_and_recover(name: str, point: int, undisturbed: World, expected: Disk) -> None:
+    disk = Disk(crash_at=point)
+    first = WORLDS[name]()
+    engine = first.engine(disk)
+    engine.begin(first.messages[0])
+    with pytest.raises(Crash):
+        await engine.go_on()
+    disk.reboot()
+    recorded_models, recorded_calls = len(disk.model_calls), set(disk.records)
+    second = WORLDS[name]()
+    if recorded_calls:
+        second.services = first.services  # an artifact survives the process
+    recovered = second.engine(disk)
+    await recovered.go_on()
+    at = f"crash at write {point}"
+    assert disk.messages == expected.messages, at
+    assert disk.state == expected.state, at
+    assert disk.status is expected.status, at
+    # Requests that repeat each other are the tries of one model call.
+    asked = [request for request, _ in groupby(map(request_form, undisturbed.model.requests))]
+    asked_again = [request for request, _ in groupby(map(request_form, second.model.requests))]
+    assert asked_again == asked[recorded_models:], at
+    assert not recorded_calls & set(recovered.ran), at
+
+
+async def test_an_approval_survives_any_number_of_restarts() -> None:
+    disk = Disk()
+    first = gated()
+    engine = first.engine(disk, decide=lambda request: None)
+    engine.begin("go")
+    assert not await engine.go_on()
+    asks = {request.call_id: request.ask for request in disk.requests.values()}
+    for _ in range(2):
+        again = gated().engine(disk, decide=lambda request: None)
+        assert not await again.go_on()
+        assert {request.call_id: request.ask for request in disk.requests.values()} == asks
+
+    def yes(request: CallRequest) -> Approval:
+        return Approval({"amended": True})
+
+    last = gated()
+    assert await last.engine(disk, decide=yes).go_on()
+    assert disk.status is TurnStatus.COMPLETED
+    assert last.log.count("refund 1 500 {'amended': True}") == 1

@@ -1,0 +1,180 @@
+"""Mistakes in the set-up are refused when the flow is built, with the argument that fixes them."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from google.adk.agents import LlmAgent, LoopAgent, RunConfig, SequentialAgent
+from google.adk.agents.run_config import StreamingMode  # type: ignore[attr-defined]  # ADK's documented import
+from google.adk.apps.app import App
+from google.adk.code_executors import BuiltInCodeExecutor, UnsafeLocalCodeExecutor
+from google.adk.planners import PlanReActPlanner
+from google.adk.plugins.base_plugin import BasePlugin
+from google.adk.tools.agent_tool import AgentTool
+from google.adk.tools.base_tool import BaseTool
+from google.adk.tools.base_toolset import BaseToolset
+from google.adk.tools.long_running_tool import LongRunningFunctionTool
+from tests.adk.model import ScriptedModel
+
+from perdure.adk import AdkAgentRunner, adk_agent_session_flow
+from perdure.errors import UsageError
+from perdure.session.model import ImageInput, UserMessage
+from perdure.session.policy import RetryPolicy, ToolEffect, ToolPolicy
+
+
+def look(order: str) -> str:
+    """Looks."""
+    return order
+
+
+def twin() -> Any:
+    def look() -> str:
+        """Looks elsewhere."""
+        return ""
+
+    return look
+
+
+def stream() -> Any:
+    """Streams."""
+    yield 1
+
+
+class _Toolset(BaseToolset):
+    async def get_tools(self, readonly_context: Any = None) -> list[BaseTool]:
+        return []
+
+    async def close(self) -> None:
+        pass
+
+
+def agent(**more: Any) -> LlmAgent:
+    options: dict[str, Any] = {"name": "worker", "model": ScriptedModel(), "tools": [look]}
+    return LlmAgent(**{**options, **more})
+
+
+def flow(root: Any = None, **options: Any) -> Any:
+    return adk_agent_session_flow(root if root is not None else agent(), **{"flow_type": "Flow", **options})
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"tool_policies": {"lok": ToolPolicy(ToolEffect.READ)}}, "tool_policies names 'lok'.*look"),
+        ({"tool_policies": {"look": ToolEffect.READ}}, r"tool_policies\['look'\].*ToolPolicy"),
+        ({"default_tool_effect": "read"}, "default_tool_effect.*ToolEffect"),
+        ({"approvals": "always"}, "approvals.*'by_effect' or 'declared'"),
+        ({"model_retry": 3}, "model_retry.*RetryPolicy"),
+        ({"model_timeout": 30}, "model_timeout.*timedelta"),
+        ({"model_timeout": timedelta(0)}, "model_timeout"),
+        ({"interrupt_deadline": timedelta(seconds=-1)}, "interrupt_deadline"),
+        ({"event_stream_capacity_bytes": 0}, "event_stream_capacity_bytes"),
+        ({"user_id": ""}, "user_id"),
+        ({"flow_type": ""}, "flow_type"),
+        ({"flow_type": "no spaces"}, "flow_type 'no spaces'"),
+        ({"flow_type": "user"}, "flow_type 'user'"),
+        ({"run_config": RunConfig(streaming_mode=StreamingMode.BIDI)}, "run_config.*BIDI"),
+        ({"run_config": RunConfig(support_cfc=True)}, "run_config.*support_cfc"),
+    ],
+)
+def test_options(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        flow(**options)
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ({"tools": [look, twin()]}, "two tools named 'look'.*rename"),
+        ({"tools": [LongRunningFunctionTool(look)]}, "'look' is long-running"),
+        ({"tools": [AgentTool(LlmAgent(name="inner", model=ScriptedModel()))]}, "'inner' runs another agent"),
+        ({"tools": [stream]}, "'stream' is a generator"),
+        ({"tools": [_Toolset()]}, "_Toolset lists its tools at run time"),
+        ({"sub_agents": [LlmAgent(name="sub", model=ScriptedModel())]}, "sub_agents"),
+        ({"code_executor": UnsafeLocalCodeExecutor()}, "code_executor=UnsafeLocalCodeExecutor"),
+        ({"mode": "task"}, "mode"),
+    ],
+)
+def test_agents(more: dict[str, Any], words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        flow(agent(**more))
+
+
+@pytest.mark.filterwarnings("ignore:.*deprecated:DeprecationWarning")
+def test_roots() -> None:
+    for root in (SequentialAgent(name="s"), App(name="A", root_agent=LoopAgent(name="l"))):
+        with pytest.raises(UsageError, match="pass an LlmAgent"):
+            flow(root)
+    with pytest.raises(UsageError, match="type str"):
+        flow("agent")
+
+
+def test_a_plugin_with_our_name() -> None:
+    app = App(name="A", root_agent=agent(), plugins=[BasePlugin(name="perdure_watcher")])
+    with pytest.raises(UsageError, match="App.plugins"):
+        flow(app)
+
+
+def test_what_is_fine() -> None:
+    flow(agent(code_executor=BuiltInCodeExecutor()))
+    flow(agent(planner=PlanReActPlanner()))
+    app = App(name="Shop-1", root_agent=agent())
+    built = flow(app, tool_policies={"look": ToolPolicy(ToolEffect.READ)}, model_retry=RetryPolicy(1))
+    assert (built.flow_type, built.app_name, built.user_id) == ("Flow", "Shop-1", "user")
+    assert flow().app_name == "Flow"
+    assert app.plugins == []
+
+
+def test_the_runner_takes_the_same_arguments() -> None:
+    runner = AdkAgentRunner(agent(), flow_type="Flow", tool_policies={"look": ToolPolicy(ToolEffect.READ)})
+    assert runner.app_name == "Flow"
+    with pytest.raises(UsageError):
+        AdkAgentRunner(agent(), flow_type="Flow", tool_policies={"no": ToolPolicy(ToolEffect.READ)})
+
+
+@pytest.mark.parametrize(
+    ("message", "words"),
+    [
+        (UserMessage(text=""), "empty"),
+        (UserMessage(text="a", run_config={"no_such": 1}), "run_config"),
+        (UserMessage(text="a", run_config={"max_llm_calls": "many"}), "run_config"),
+        (UserMessage(text="a", run_config={"streaming_mode": "bidi"}), "run_config of the message.*BIDI"),
+        (UserMessage(text="a", run_config={"service_tier": "deferred"}), "run_config"),  # the flow streams
+    ],
+)
+def test_messages(message: UserMessage, words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        flow().runner.check_message(message)
+
+
+def test_good_messages() -> None:
+    runner = flow().runner
+    runner.check_message(UserMessage(text="hi"))
+    runner.check_message(UserMessage(text="", images=(ImageInput(data=b"\xff", mime_type="image/png"),)))
+    runner.check_message(UserMessage(text="hi", run_config={"max_llm_calls": 3, "custom_metadata": {"a": 1}}))
+
+
+def _strict(order: str, account: str) -> str:
+    return order
+
+
+def test_the_definition_is_of_tools_and_parameters_not_of_texts() -> None:
+    def told_otherwise(order: str) -> str:
+        """Looks, with other words."""
+        return order
+
+    told_otherwise.__name__ = "look"
+    _strict.__name__ = "look"
+    same = flow().runner.definition()
+    assert (
+        flow(agent(tools=[told_otherwise], instruction="other", model="gemini-2.5-flash")).runner.definition() == same
+    )
+    others = [
+        flow(agent(tools=[_strict])).runner.definition(),
+        flow(agent(tools=[])).runner.definition(),
+        flow(agent(name="another")).runner.definition(),
+        flow(agent(output_schema=UserMessage)).runner.definition(),
+    ]
+    assert len({same, *others}) == 5

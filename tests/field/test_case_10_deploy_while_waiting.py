@@ -1,0 +1,198 @@
+"""Field case 10: the agent's code changes while a call waits for approval (as far as one agent goes)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+from google.adk.agents import LlmAgent
+from google.adk.agents.callback_context import CallbackContext
+from tests.field.support import ASKED, PATIENCE, SESSION, Field, durable, say, until
+
+from perdure import AgentSessionFlow, InterruptStatus, SessionBlocked, SessionStatus, ToolPolicy, TurnStatus
+from perdure.testing import call, text
+
+SCRIPT = [call("pay", amount=5), text("Paid.")]
+
+
+def deploy(field: Field, *tools: Callable[..., Any], name: str = "helper", instruction: str = "Help.") -> AgentSessionFlow:
+    """One version of the code: the agent with these tools, each of which is asked for."""
+    policies: dict[str, ToolPolicy] = {tool.__name__: ASKED for tool in tools}
+    agent = LlmAgent(name=name, model=field.model(SCRIPT), instruction=instruction, tools=list(tools))
+    return durable(agent, policies)
+
+
+def as_it_was(field: Field) -> Callable[..., Any]:
+    def pay(amount: int) -> str:
+        """Pays."""
+        field.note("pay", amount)
+        return "paid"
+
+    return pay
+
+
+def renamed(field: Field) -> Sequence[Callable[..., Any]]:
+    def pay_out(amount: int) -> str:
+        """Pays."""
+        field.note("pay_out", amount)
+        return "paid"
+
+    return [pay_out]
+
+
+def with_one_more_required_argument(field: Field) -> Sequence[Callable[..., Any]]:
+    def pay(amount: int, account: str) -> str:
+        """Pays."""
+        field.note("pay", amount, account)
+        return "paid"
+
+    return [pay]
+
+
+def with_one_more_optional_argument(field: Field) -> Sequence[Callable[..., Any]]:
+    def pay(amount: int, account: str = "main") -> str:
+        """Pays, from an account."""
+        field.note("pay", amount)
+        return "paid"
+
+    return [pay]
+
+
+def with_another_tool_before(field: Field) -> Sequence[Callable[..., Any]]:
+    def look() -> str:
+        """Looks."""
+        return "seen"
+
+    return [look, as_it_was(field)]
+
+
+async def park(field: Field) -> str:
+    """The first version waits for an approval, and its worker is gone.  Returns the interrupt's id."""
+    async with field.working(deploy(field, as_it_was(field))) as client:
+        snapshot = await say(client, "pay 5")
+        assert snapshot.status is SessionStatus.WAITING
+        return snapshot.pending_interrupts[0].interrupt_id
+
+
+@pytest.mark.parametrize("change", [with_one_more_optional_argument, with_another_tool_before])
+async def test_a_harmless_change_of_the_tools_goes_on(
+    field: Field, change: Callable[[Field], Sequence[Callable[..., Any]]]
+) -> None:
+    """Case 10c."""
+    interrupt_id = await park(field)
+    async with field.working(deploy(field, *change(field))) as client:
+        await client.resolve_interrupt(SESSION, interrupt_id, approved=True)
+        snapshot = await client.wait(SESSION, timeout=PATIENCE)
+        assert snapshot.turn is not None
+        assert (snapshot.turn.status, field.world) == (TurnStatus.COMPLETED, ["pay 5"])
+
+
+async def test_another_instruction_goes_on(field: Field) -> None:
+    """Case 10d.  The next model call has the new instruction; the recorded one is not made again."""
+    interrupt_id = await park(field)
+    async with field.working(deploy(field, as_it_was(field), instruction="Help, but kindly.")) as client:
+        await client.resolve_interrupt(SESSION, interrupt_id, approved=True)
+        snapshot = await client.wait(SESSION, timeout=PATIENCE)
+        assert snapshot.turn is not None
+        assert (snapshot.turn.status, field.world) == (TurnStatus.COMPLETED, ["pay 5"])
+        first, second = field.requests
+        assert "kindly" not in first.system_instruction
+        assert "kindly" in second.system_instruction
+
+
+@pytest.mark.parametrize(
+    ("change", "agent_name", "names"),
+    [
+        pytest.param(renamed, "helper", "'pay'", id="a tool renamed"),
+        pytest.param(with_one_more_required_argument, "helper", "'account'", id="a new required argument"),
+        pytest.param(lambda field: [as_it_was(field)], "assistant", "helper@1||helper|1", id="another agent"),
+    ],
+)
+async def test_a_change_that_does_not_fit_blocks_the_session_until_the_old_code_is_back(
+    field: Field, change: Callable[[Field], Sequence[Callable[..., Any]]], agent_name: str, names: str
+) -> None:
+    """Case 10a, b.  Plain ADK raises "not registered" when the approval comes; nothing shows before."""
+    interrupt_id = await park(field)
+    async with field.working(deploy(field, *change(field), name=agent_name)) as client:
+        while (snapshot := await client.wait(SESSION, timeout=PATIENCE)).status is SessionStatus.WAITING:
+            pass
+        assert snapshot.status is SessionStatus.BLOCKED
+        assert snapshot.error is not None
+        assert snapshot.error.code == "non_determinism"
+        assert names in snapshot.error.message, "the error names what does not fit"
+        assert {"step", "expected", "found"} <= snapshot.error.facts.keys()
+        (row,) = (await client.list_sessions()).items
+        assert (row.status, row.pending_interrupts) == (SessionStatus.BLOCKED, 1)
+        assert [row.session_id for row in (await client.list_sessions(status=SessionStatus.BLOCKED)).items] == [SESSION]
+        with pytest.raises(SessionBlocked) as refusal:
+            await client.resolve_interrupt(SESSION, interrupt_id, approved=True)
+        assert refusal.value.facts["step"] == snapshot.error.facts["step"]
+        snapshot = await client.get_agent_snapshot(SESSION)
+        assert [(i.interrupt_id, i.status) for i in snapshot.pending_interrupts] == [
+            (interrupt_id, InterruptStatus.PENDING)
+        ]
+        assert field.world == []
+    async with field.working(deploy(field, as_it_was(field))) as client:
+        while (snapshot := await client.wait(SESSION, timeout=PATIENCE)).status is SessionStatus.BLOCKED:
+            pass
+        assert (snapshot.status, snapshot.error) == (SessionStatus.WAITING, None)
+        await client.resolve_interrupt(SESSION, interrupt_id, approved=True)
+        snapshot = await client.wait(SESSION, timeout=PATIENCE)
+        assert snapshot.turn is not None
+        assert (snapshot.turn.status, field.world) == (TurnStatus.COMPLETED, ["pay 5"])
+        assert len(field.requests) == 2
+
+
+async def test_a_blocked_session_can_be_cancelled_and_used_again(field: Field) -> None:
+    """The other way out: nothing of the old turn is needed any more."""
+    await park(field)
+    async with field.working(deploy(field, *renamed(field))) as client:
+        while (await client.wait(SESSION, timeout=PATIENCE)).status is not SessionStatus.BLOCKED:
+            pass
+        await client.cancel_turn(SESSION)
+        while (snapshot := await client.wait(SESSION, timeout=PATIENCE)).status is SessionStatus.BLOCKED:
+            pass
+        assert snapshot.turn is not None
+        assert (snapshot.status, snapshot.turn.status, snapshot.error) == (SessionStatus.IDLE, TurnStatus.CANCELLED, None)
+        assert field.world == []
+
+
+async def test_a_message_to_a_blocked_session_waits_behind_its_turn(field: Field) -> None:
+    interrupt_id = await park(field)
+    async with field.working(deploy(field, *renamed(field))) as client:
+        while (await client.wait(SESSION, timeout=PATIENCE)).status is not SessionStatus.BLOCKED:
+            pass
+        await client.send_user_message(SESSION, "and now?")
+        snapshot = await client.get_agent_snapshot(SESSION)
+        assert (snapshot.status, snapshot.queued_messages) == (SessionStatus.BLOCKED, 1)
+    async with field.working(deploy(field, as_it_was(field))) as client:
+        while (await client.wait(SESSION, timeout=PATIENCE)).status is not SessionStatus.WAITING:
+            pass
+        await client.resolve_interrupt(SESSION, interrupt_id, approved=True)
+        while (snapshot := await client.wait(SESSION, timeout=PATIENCE)).status is not SessionStatus.WAITING:
+            pass
+        assert snapshot.turn is not None
+        assert (snapshot.turn.number, field.world) == (2, ["pay 5"])
+
+
+async def test_a_cancel_does_not_wait_for_a_check_of_the_code(field: Field) -> None:
+    """While new code is tried on the old turn, the turn is cancelled: the worker gives the session up all the same."""
+    await park(field)
+    trying = asyncio.Event()
+
+    async def hang(callback_context: CallbackContext) -> None:
+        trying.set()
+        await asyncio.Event().wait()
+
+    tools = list(with_another_tool_before(field))
+    agent = LlmAgent(name="helper", model=field.model(SCRIPT), tools=tools, before_agent_callback=hang)
+    async with field.working(durable(agent, {tool.__name__: ASKED for tool in tools})) as client:
+        await trying.wait()
+        await client.cancel_turn(SESSION)
+        while (snapshot := await client.wait(SESSION, timeout=PATIENCE)).status is SessionStatus.WAITING:
+            pass
+        assert snapshot.turn is not None
+        assert (snapshot.status, snapshot.turn.status) == (SessionStatus.IDLE, TurnStatus.CANCELLED)
+        await until(field.nobody_owns_a_session)

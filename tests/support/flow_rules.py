@@ -1,0 +1,310 @@
+"""What must hold in a ``World`` after each input, one function for each rule.
+
+Those with a number are the invariants of ``docs/invariants.md``.  Each looks at what was stored, what was commanded and
+what really happened; none asks the loop's own state, except to compare it with these.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+
+from tests.support.flow_world import World
+
+from perdure.session.model import RecordStatus, SessionStatus, StepName, StepStatus, TurnStatus
+from perdure.session.policy import EFFECT_RULES
+from perdure.session.state import (
+    MAX_MODEL_STEP_TAKEOVERS,
+    BeginTurn,
+    CallPhase,
+    CancelRequested,
+    CheckCode,
+    CloseRequested,
+    CloseSession,
+    DropMessage,
+    EndTurn,
+    HandOut,
+    MessageArrived,
+    OpenTurn,
+    PutRecord,
+    PutStep,
+    Reason,
+    RunCall,
+    RunModel,
+    SessionState,
+    TakenOver,
+)
+
+NEVER_RAN = {Reason.NOT_RUN, Reason.REJECTED, Reason.EXPIRED}
+
+
+def j1_messages_are_handled_in_order_none_lost_none_doubled(world: World) -> None:
+    journal = world.journal
+    handled = [*journal.begun, *journal.dropped]
+    assert len(set(handled)) == len(handled), f"J1: handled twice: {handled}"
+    waiting = [turn_id for turn_id in world.accepted if turn_id not in handled and turn_id not in world.undelivered]
+    assert list(world.state.queue) == waiting, f"J1: queued {world.state.queue}, but {waiting} wait"
+    assert journal.begun == [t for t in world.accepted if t in journal.begun], f"J1: order of {journal.begun}"
+    if not world.passes:
+        return
+    done = world.passes[-1]
+    for command in done.commands:
+        match command:
+            case DropMessage(turn_id):
+                asked = isinstance(done.given, CloseRequested) or done.given == CancelRequested(turn_id)
+                late = isinstance(done.given, MessageArrived) and done.before.closed
+                assert asked or late, f"J1: nobody asked to drop {turn_id}"
+            case BeginTurn(turn_id, number):
+                assert number == journal.begun.index(turn_id) + 1, "J1: turns are numbered in order"
+            case _:
+                pass
+
+
+def j2_a_single_attempt_call_is_started_at_most_once(world: World) -> None:
+    for step_id, row in world.journal.calls.items():
+        if EFFECT_RULES[row.requested.effect].single_attempt:
+            assert world.bodies[step_id] <= 1, f"J2: {step_id} ran {world.bodies[step_id]} times"
+    for command in world.passes[-1].commands if world.passes else ():
+        if isinstance(command, RunCall) and command.single_attempt:
+            marks = [put for put in world.journal.puts[command.step_id] if put.status is not StepStatus.PENDING]
+            assert not marks, f"J2: {command.step_id} is run although it has a start mark"
+
+
+def j3_a_settled_step_never_changes(world: World) -> None:
+    for step_id, puts in world.journal.puts.items():
+        settled = [put for put in puts if put.status.settled]
+        assert len(settled) <= 1, f"J3: {step_id} is settled twice"
+        assert not settled or puts[-1] is settled[0], f"J3: {step_id} is put after it was settled"
+    for step_id, records in world.journal.records.items():
+        assert len(records) == 1, f"J3: {step_id} has {len(records)} records"
+
+
+def j4_no_call_is_without_a_record_when_its_turn_ends(world: World) -> None:
+    journal = world.journal
+    ended = {turn_id for turn_id, row in journal.turns.items() if row.status.ended}
+    for step_id, row in journal.calls.items():
+        if row.turn_id in ended:
+            assert step_id in journal.records, f"J4: {step_id} has no record"
+    for step in journal.steps.values():
+        assert step.turn_id not in ended or step.status.settled, f"J4: {step.step_id} is open behind its turn"
+    for interrupt_id in journal.pending_interrupts():
+        open_turn = journal.open_turn
+        asked = open_turn is not None and any(
+            row.interrupt_id == interrupt_id and row.record is None
+            for row in journal.calls_of(open_turn.turn_id).values()
+        )
+        assert asked, f"J4: {interrupt_id} waits for an answer that nobody needs"
+
+
+def j4_a_record_says_what_happened(world: World) -> None:
+    for done in world.passes[-1:]:
+        for put in done.commands:
+            if not isinstance(put, PutRecord) or put.reason is None:
+                continue
+            attempts = world.journal.calls[put.step_id].attempts
+            if put.reason in NEVER_RAN:
+                assert world.bodies[put.step_id] == 0, f"J4: {put.step_id} ran, and its record says that it did not"
+            else:
+                assert attempts > 0, f"J4: {put.step_id} never started, and its record says that it may have run"
+
+
+def j6_an_interrupt_is_answered_at_most_once(world: World) -> None:
+    journal = world.journal
+    assert len(set(journal.raised)) == len(journal.raised), "J6: an interrupt id is used twice"
+    for interrupt_id, ends in journal.interrupts.items():
+        assert len(ends) <= 1, f"J6: {interrupt_id} was settled as {ends}"
+        assert interrupt_id in journal.raised, f"J6: {interrupt_id} was never raised"
+
+
+def j7_a_turn_that_ended_leaves_the_session_usable(world: World) -> None:
+    state = world.state
+    if state.turn is not None or state.closed:
+        return
+    assert state.blocked is None, "J7: blocked without a turn"
+    assert not state.checking, "J7: checks the code of no turn"
+    assert not state.queue or state.draining, "J7: messages wait for nothing"
+    waits = [step for step in _await_steps(world) if not step.status.settled]
+    assert [step.step_id for step in waits] == [state.await_step_id], "J7: one open AwaitUserMessage"
+
+
+def _await_steps(world: World) -> list[PutStep]:
+    return [step for step in world.journal.steps.values() if step.name is StepName.AWAIT_USER_MESSAGE]
+
+
+def waiting_means_that_nothing_can_go_on_without_an_answer(world: World) -> None:
+    state, turn = world.state, world.state.turn
+    if turn is None or turn.ending is not None or state.blocked is not None or state.closed:
+        assert state.status is not SessionStatus.WAITING, "waiting: without an open turn"
+        return
+    phases = {row.phase for row in world.journal.calls_of(turn.turn_id).values()}
+    can_go_on = turn.model is not None or CallPhase.DUE in phases or CallPhase.STARTED in phases
+    assert (state.status is SessionStatus.WAITING) == (not can_go_on), f"waiting: {state.status} with {phases}"
+    assert can_go_on or CallPhase.AWAITING in phases, "waiting: for nothing"
+    stored = world.journal.turns[turn.turn_id].status
+    assert (stored is TurnStatus.WAITING) == turn.suspended, f"waiting: the store says {stored}"
+
+
+def what_can_go_on_is_going_on(world: World) -> None:
+    """Whatever is due was given to the engine: nothing waits for an input that nobody will send."""
+    state, turn = world.state, world.state.turn
+    if turn is None or state.blocked is not None or state.draining:
+        return
+    if state.checking:
+        assert world.check == turn.turn_id, "going on: nobody checks the code"
+        return
+    if turn.ending is not None:
+        assert world.jobs, "going on: an ending turn waits for nothing"
+        return
+    for call_id, row in world.journal.calls_of(turn.turn_id).items():
+        if row.phase in (CallPhase.DUE, CallPhase.STARTED):
+            assert turn.calls[call_id].step_id in world.jobs, f"going on: nobody runs {call_id}"
+    assert world.model is not None or turn.model is None, "going on: nobody drives the live turn"
+    assert world.model is not None or not world.owed, "going on: the live turn has something and is not driven"
+
+
+def a_branch_goes_on_when_its_own_group_is_settled(world: World) -> None:
+    state, turn = world.state, world.state.turn
+    if turn is None or turn.ending is not None or state.blocked is not None or state.checking or state.draining:
+        return
+    if world.live is not None:
+        missing = world.journal.complete_calls(turn.turn_id) - world.live
+        assert not missing, f"branch: the live turn lacks the records of {missing}"
+
+
+def records_are_handed_out_in_order_and_only_when_complete(world: World) -> None:
+    for done in world.passes[-1:]:
+        for command in done.commands:
+            if isinstance(command, RunModel | HandOut):
+                calls = world.journal.calls_of(world.turn_id)
+                ranks = [calls[call_id].rank for call_id in command.call_ids]
+                assert ranks == sorted(ranks), f"order: handed out {command.call_ids} with ranks {ranks}"
+                complete = world.journal.complete_calls(world.turn_id)
+                assert set(command.call_ids) <= complete, f"order: {command.call_ids} handed out too early"
+
+
+def nothing_runs_that_runs_already(world: World) -> None:
+    assert world.overlaps == [], f"overlap: {world.overlaps}"
+
+
+def what_runs_was_put_and_agreed_to_before(world: World) -> None:
+    for done in world.passes[-1:]:
+        for position, command in enumerate(done.commands):
+            if not isinstance(command, RunCall | RunModel):
+                continue
+            put = world.journal.steps.get(command.step_id)
+            assert put is not None, f"put: {command.step_id} runs and is not stored"
+            later = [c for c in done.commands[position:] if isinstance(c, PutStep) and c.step_id == command.step_id]
+            assert not later, f"put: {command.step_id} is stored after it was told to run"
+            if isinstance(command, RunCall):
+                row = world.journal.calls[command.step_id]
+                ends = [str(end) for end in world.journal.interrupts.get(row.interrupt_id or "", [])]
+                agreed = row.requested.ask is None or ends == ["InterruptStatus.APPROVED"]
+                assert agreed, f"put: {command.step_id} runs although nobody agreed"
+        if done.after.draining or done.after.checking or done.after.blocked is not None:
+            new = [c for c in done.commands if isinstance(c, RunCall | RunModel | HandOut | BeginTurn)]
+            assert not new, f"put: {new} is started although nothing may start"
+
+
+def attempts_never_exceed_their_number(world: World) -> None:
+    for step_id, row in world.journal.calls.items():
+        allowed = 1 if EFFECT_RULES[row.requested.effect].single_attempt else row.requested.max_attempts
+        assert row.attempts <= allowed, f"attempts: {step_id} has {row.attempts} of {allowed}"
+        assert world.bodies[step_id] <= allowed, f"attempts: {step_id} ran {world.bodies[step_id]} times of {allowed}"
+    for step_id, drives in world.drives.items():
+        assert drives <= MAX_MODEL_STEP_TAKEOVERS, f"attempts: {step_id} was driven by {drives} workers"
+        assert world.journal.steps[step_id].attempts == drives, f"attempts: {drives} drives of {step_id}"
+    for job in world.jobs.values():
+        stored = world.journal.calls[job.run.step_id].attempts
+        expected = job.attempt if job.began or not job.run.single_attempt else 0
+        assert stored == expected, f"attempts: {job} and {stored} stored"
+
+
+def a_turn_that_kills_its_workers_is_given_up(world: World) -> None:
+    if world.counts_deaths and world.state.turn is not None and world.state.turn.ending is None:
+        assert world.deaths < MAX_MODEL_STEP_TAKEOVERS, f"deaths: {world.deaths} in a row"
+
+
+def a_rejected_call_has_no_tool_step(world: World) -> None:
+    for step_id, row in world.journal.calls.items():
+        if row.record is RecordStatus.REJECTED:
+            assert step_id not in world.journal.steps, f"rejected: {step_id} became a step"
+            approval = world.journal.steps[row.approval_step_id or ""]
+            assert approval.status is StepStatus.REJECTED, f"rejected: {approval}"
+
+
+def ends_are_stored_in_order(world: World) -> None:
+    """The turn before its session, the old turn before the new one, all that belongs to a turn before its end."""
+    for done in world.passes[-1:]:
+        kinds = [type(command) for command in done.commands]
+        counts = Counter(kinds)
+        assert max(counts[EndTurn], counts[BeginTurn], counts[CloseSession]) <= 1, f"ends: {kinds}"
+        if EndTurn not in kinds:
+            continue
+        end = kinds.index(EndTurn)
+        for later in (BeginTurn, CloseSession):
+            assert later not in kinds or kinds.index(later) > end, f"ends: {later.__name__} before EndTurn"
+        ended = done.before.turn.turn_id if done.before.turn is not None else None
+        for command in done.commands[end:]:
+            assert not isinstance(command, PutRecord), "ends: a record behind the end of its turn"
+            assert not (isinstance(command, PutStep) and command.turn_id == ended), "ends: a step behind its turn"
+
+
+def what_is_stored_is_enough_to_go_on(world: World) -> None:
+    """A new owner begins with what the former one had, apart from what only one worker knows."""
+    stored = world.journal.rebuild()
+    assert _stored_part(stored, world) == _stored_part(world.state, world), "rebuilt: the store does not say all"
+
+
+def _stored_part(state: SessionState, world: World) -> SessionState:
+    turn = state.turn
+    return replace(state, queue=(), checking=False, draining=False, turn=turn and _stored_turn(turn, world))
+
+
+def _stored_turn(turn: OpenTurn, world: World) -> OpenTurn:
+    complete = world.journal.complete_calls(turn.turn_id)
+    calls = {
+        call_id: replace(call, issued=False, handed_out=call_id in complete) for call_id, call in turn.calls.items()
+    }
+    model = turn.model and replace(turn.model, issued=False)
+    ending = turn.ending if world.journal.keeps_endings else None
+    return replace(turn, steps=0, drive_again=False, calls=calls, model=model, ending=ending)
+
+
+def a_check_is_asked_for_only_where_it_can_be_answered(world: World) -> None:
+    for done in world.passes[-1:]:
+        for command in done.commands:
+            if isinstance(command, CheckCode):
+                assert isinstance(done.given, TakenOver), "check: only for a new owner"
+                assert done.after.checking, "check: nobody waits for it"
+
+
+def what_no_longer_applies_changes_nothing(world: World) -> None:
+    for done in world.passes[-1:]:
+        if done.meaningless:
+            assert done.after == done.before, f"nonsense: {done.given} changed the state"
+            assert done.commands == (), f"nonsense: {done.given} gave {done.commands}"
+
+
+RULES: tuple[Callable[[World], None], ...] = (
+    j1_messages_are_handled_in_order_none_lost_none_doubled,
+    j2_a_single_attempt_call_is_started_at_most_once,
+    j3_a_settled_step_never_changes,
+    j4_no_call_is_without_a_record_when_its_turn_ends,
+    j4_a_record_says_what_happened,
+    j6_an_interrupt_is_answered_at_most_once,
+    j7_a_turn_that_ended_leaves_the_session_usable,
+    waiting_means_that_nothing_can_go_on_without_an_answer,
+    what_can_go_on_is_going_on,
+    a_branch_goes_on_when_its_own_group_is_settled,
+    records_are_handed_out_in_order_and_only_when_complete,
+    nothing_runs_that_runs_already,
+    what_runs_was_put_and_agreed_to_before,
+    attempts_never_exceed_their_number,
+    a_turn_that_kills_its_workers_is_given_up,
+    a_rejected_call_has_no_tool_step,
+    ends_are_stored_in_order,
+    what_is_stored_is_enough_to_go_on,
+    a_check_is_asked_for_only_where_it_can_be_answered,
+    what_no_longer_applies_changes_nothing,
+)
