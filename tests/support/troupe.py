@@ -1,7 +1,9 @@
 """Plays in several processes: a script that the message spells out, and tools that write what they do into a file.
 
-A message is a list of words, one step each: ``model read idem write ask sleepy par``.  ``read:door`` is held at a door
-until the test opens it.  Everything that a step does to the world is a line in ``world.txt``, over all processes.
+A message is a list of words, one step each: ``model``, ``read``, ``idem`` and ``write`` are what they say, ``ask`` is
+a write that must be approved, ``par`` is three calls at once, ``moody`` is a read whose first attempt fails, ``sleepy``
+one that then pauses for an hour; ``fail`` ends the turn.  ``read:door`` is held at a door until the test opens it,
+``read:~`` just takes its time.  All that steps do to the world is a line in ``world.txt``, over all processes.
 """
 
 from __future__ import annotations
@@ -21,12 +23,14 @@ from perdure import AgentSessionFlow, Engine, InterruptKind, RetryPolicy, ToolEf
 from perdure.engine.crew import Crew
 from perdure.testing import WorkerChild
 
+A_WHILE = "~"
 LOOK_EVERY = 0.005
 PATIENCE = 60.0
 
 EFFECTS = {
     "read": ToolEffect.READ,
     "sleepy": ToolEffect.READ,
+    "moody": ToolEffect.READ,
     "idem": ToolEffect.IDEMPOTENT_WRITE,
     "write": ToolEffect.NON_IDEMPOTENT_WRITE,
     "ask": ToolEffect.NON_IDEMPOTENT_WRITE,
@@ -68,7 +72,8 @@ class World:
         (self.folder / f"door-{door}").touch()
 
     async def pass_door(self, door: str) -> None:
-        if not door:
+        if door in ("", A_WHILE):
+            await asyncio.sleep(len(door) * 0.02)
             return
         self.note(f"at {door}")
         await until(lambda: (self.folder / f"door-{door}").exists(), f"the door {door} to open")
@@ -109,7 +114,7 @@ class World:
 
         async def body(call_id: str, attempt: int) -> object:
             self.note(f"begin {session} {call_id} {kind} {attempt}")
-            if kind == "sleepy" and attempt == 1:
+            if kind in ("sleepy", "moody") and attempt == 1:
                 raise ConnectionError("not yet")
             await self.pass_door(door)
             self.note(f"end {session} {call_id} {kind} {attempt}")
@@ -120,8 +125,8 @@ class World:
 
     # ------------------------------------------------------------ who plays it
 
-    def flow(self) -> AgentSessionFlow:
-        return AgentSessionFlow("Play", PlayRunner(self.script), "Play")
+    def flow(self, deadline: timedelta | None = None) -> AgentSessionFlow:
+        return AgentSessionFlow("Play", PlayRunner(self.script), "Play", interrupt_deadline=deadline)
 
     def engine(self, *flows: AgentSessionFlow, options: WorkerOptions | None = None) -> Engine:
         return open_engine(f"sqlite:///{self.database}", flows=flows, durability="process", options=options)

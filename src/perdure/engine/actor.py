@@ -342,7 +342,7 @@ class SessionActor:
             self._feed,
             fresh=book.sequence == 0 and not book.requests and book.stored_messages == 0,
             flush_soon=self._flush_soon,
-            news=lambda: self._arrivals.put_nowait(Arrival(TurnHasNews())),
+            news=lambda: self._arrivals.put_nowait(Arrival(TurnHasNews(book.turn_id))),
         )
 
     def _flush_soon(self) -> None:

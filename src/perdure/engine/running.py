@@ -196,7 +196,7 @@ class RunningSteps:
             records = [] if rebuilt else [book.records[call_id] for call_id in call_ids]
             result = await live.drive(step_id, records)
         except NonDeterminismError as error:
-            self._code_differs(error)
+            self._code_differs(book, error)
         except ENGINE_FAULTS:
             raise
         except asyncio.CancelledError as error:
@@ -213,7 +213,7 @@ class RunningSteps:
             live = await self._open(book)
             await live.ready(run.call_id)
         except NonDeterminismError as error:
-            self._code_differs(error)
+            self._code_differs(book, error)
             return
         except ENGINE_FAULTS:
             raise
@@ -249,9 +249,9 @@ class RunningSteps:
             live = await self._open(book)
             await live.replayed()
         except NonDeterminismError as error:
-            self._code_differs(error)
+            self._code_differs(book, error)
         else:
-            self._post(Arrival(CodeFits()))
+            self._post(Arrival(CodeFits(book.turn_id)))
 
     async def _tell(self, given: Input, kind: DurableWrite) -> bool:
         """Gives an input to the loop and waits until what follows from it is on disk.
@@ -269,8 +269,9 @@ class RunningSteps:
     def _call_settled(self, step_id: str, result: ToolStepResult) -> None:
         self._post(Arrival(CallSettled(step_id, result.status), Attachment(tool=result)))
 
-    def _code_differs(self, error: NonDeterminismError) -> None:
-        self._post(Arrival(CodeDiffers(error_info(error), unstarted=tuple(sorted(self._unbegun)))))
+    def _code_differs(self, book: TurnBook, error: NonDeterminismError) -> None:
+        unstarted = tuple(sorted(self._unbegun))
+        self._post(Arrival(CodeDiffers(error_info(error), book.turn_id, unstarted)))
 
 
 def _stopped_by_us() -> bool:

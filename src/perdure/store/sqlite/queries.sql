@@ -76,11 +76,11 @@ INSERT INTO requests (session_key, request_id, fingerprint, turn_id, created_at_
 UPDATE sessions SET closing = 1 WHERE session_key = ?;
 
 -- name: session_close
--- Closes a session that has nothing to do.  The fence moves on, so that the closing event has a cursor of its own.
+-- Closes a session that nobody owns and that has nothing to do.  The fence moves on, so that the closing event has a
+-- cursor of its own.
 UPDATE sessions
 SET closing = 1, closed = 1, status = 'closed', await_step_id = NULL, due_since_ms = NULL, wake_at_ms = NULL,
-    fence = CASE WHEN owner IS NULL THEN fence + 1 ELSE fence END,
-    updated_at_ms = ?2
+    fence = fence + 1, updated_at_ms = ?2
 WHERE session_key = ?1
 RETURNING fence, event_capacity, event_bytes, trimmed_fence, trimmed_number;
 
@@ -308,6 +308,11 @@ ON CONFLICT (session_key, interrupt_id) DO NOTHING;
 -- name: interrupt_end
 -- Expires or withdraws an interrupt, unless it was answered first (J6).
 UPDATE interrupts SET status = ?, resolved_at_ms = ? WHERE session_key = ? AND interrupt_id = ? AND status = 'pending';
+
+-- name: interrupt_answer_of
+-- Who answered an interrupt, and when; nothing when nobody did.
+SELECT resolved_by, resolved_at_ms FROM interrupts
+WHERE session_key = ? AND interrupt_id = ? AND status IN ('approved', 'rejected');
 
 -- name: message_insert
 -- The next message of the log.
