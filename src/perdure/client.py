@@ -47,6 +47,7 @@ _REST = frozenset(
         AgentEventType.TURN_COMPLETED,
         AgentEventType.TURN_FAILED,
         AgentEventType.TURN_CANCELLED,
+        AgentEventType.INTERRUPT_RESOLVED,
         AgentEventType.SESSION_BLOCKED,
         AgentEventType.SESSION_CLOSED,
     }
@@ -314,30 +315,30 @@ class AgentSessionClient:
         Raises:
             SessionNotFound
             UsageError: ``after`` is no cursor.
-            EventCursorExpired: the stream no longer reaches back that far; read the messages, then stream from its
-                ``oldest``.
+            EventCursorExpired: the stream no longer reaches back that far, or the reader fell behind so far; read the
+                messages, then stream without a cursor.
         """
         subscription = self._engine.subscribe(session_id)
         cursor = after
         try:
             while True:
                 subscription.wake.clear()
-                # What is shown by now comes behind all that the store holds of earlier owners; so the store goes first.
+                # What is shown by now comes right behind all that the store holds, so the store goes first.
                 shown_by_now = len(subscription.items)
                 async for event in self._stored_events(session_id, cursor):
                     cursor = event.cursor
                     yield await self._complete(event)
-                while subscription.items:
+                while subscription.items and not subscription.lacks(cursor):
                     shown = subscription.items[0]
-                    if shown_by_now <= 0 and cursor is not None and shown.event.cursor > cursor != shown.previous:
-                        break
+                    new = cursor is None or shown.event.cursor > cursor
+                    if new and shown_by_now <= 0 and cursor not in (None, shown.previous):
+                        break  # An earlier owner's events are in the store.
                     subscription.items.popleft()
                     shown_by_now -= 1
-                    if cursor is None or shown.event.cursor > cursor:
+                    if new:
                         cursor = shown.event.cursor
                         yield await self._complete(shown.event)
-                else:
-                    await _woken(subscription)
+                await _woken(subscription)
         finally:
             self._engine.unsubscribe(session_id, subscription)
 

@@ -1,4 +1,4 @@
-"""A crash before any durable write of a turn changes nothing of what the turn gives: J-adk-1 to J-adk-3.
+"""A crash before any durable write of a turn changes nothing of what the turn gives.
 
 * the messages and the state are those of the undisturbed turn;
 * the model is asked the same questions, and none whose answer is recorded;

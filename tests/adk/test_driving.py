@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from tests.adk.model import ScriptedModel, calls, says
 from tests.adk.worlds import World
 
 from perdure.errors import NonDeterminismError, UsageError
-from perdure.session.model import RecordStatus, UserMessage
+from perdure.session.model import ImageInput, RecordStatus, UserMessage
 from perdure.session.policy import ToolEffect
 from perdure.session.runner import (
     CallRecord,
@@ -133,8 +134,7 @@ async def test_a_model_call_that_falls_due_while_nobody_drives_is_announced() ->
     assert log.nudges == 0
     records = [await _settled(live, request, number + 2) for number, request in enumerate(blocked.calls)]
     live.hand_out(records)
-    while not log.nudges:
-        await __import__("asyncio").sleep(0)
+    await log.nudged.wait()
     assert log.nudges == 1
     assert isinstance(await live.drive("step-2", ()), DriveFinished)
     await live.close()
@@ -166,8 +166,8 @@ async def test_one_drive_at_a_time() -> None:
     engine = two_calls().engine()
     engine.begin("go")
     live = await engine.open()
-    drive = __import__("asyncio").ensure_future(live.drive("step-1", ()))
-    await __import__("asyncio").sleep(0)
+    drive = asyncio.ensure_future(live.drive("step-1", ()))
+    await asyncio.sleep(0)
     with pytest.raises(UsageError, match="hand_out"):
         await live.drive("step-1", ())
     await drive
@@ -220,8 +220,6 @@ async def test_a_callback_that_makes_up_a_call_gets_it_run() -> None:
 
 
 async def test_a_user_s_pictures_reach_the_model_and_the_store() -> None:
-    from perdure.session.model import ImageInput
-
     one = world(says("seen"), says("seen again"))
     engine = one.engine()
     picture = ImageInput(data=b"\xff\x00\xfe", mime_type="image/png")

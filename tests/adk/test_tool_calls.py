@@ -10,10 +10,11 @@ import pytest
 from google.adk.agents import LlmAgent
 from google.adk.agents.run_config import RunConfig, ToolThreadPoolConfig
 from google.adk.memory import InMemoryMemoryService
-from google.adk.tools import ToolContext, load_memory
 from google.adk.tools.base_tool import BaseTool
 from google.adk.tools.exit_loop_tool import exit_loop
 from google.adk.tools.function_tool import FunctionTool
+from google.adk.tools.load_memory_tool import load_memory_tool
+from google.adk.tools.tool_context import ToolContext
 from google.genai import types
 from tests.adk.engine import Crash, Disk, Engine
 from tests.adk.model import ScriptedModel, calls, says
@@ -123,7 +124,7 @@ async def test_an_error_callback_that_raises_fails_the_turn_with_its_own_error()
         """Fails."""
         raise ToolExecutionError("no")
 
-    def callback(**given: Any) -> None:
+    def callback(tool: BaseTool, args: dict[str, Any], tool_context: ToolContext, error: Exception) -> None:
         raise LookupError("callback broke")
 
     one = world(calls(("fail", {})), tools=[fail])
@@ -168,7 +169,7 @@ async def test_a_write_that_raises_is_unknown_and_its_callback_sees_the_exceptio
 
     one = world(calls(("charge", {})), tools=[charge], effect=ToolEffect.UNCLASSIFIED, approvals="declared")
     assert isinstance(one.agent, LlmAgent)
-    one.agent.on_tool_error_callback = lambda **given: seen.append(repr(given["error"]))
+    one.agent.on_tool_error_callback = lambda tool, args, tool_context, error: seen.append(repr(error))
     engine = one.engine()
     await engine.turn("go")
     assert responses(engine) == [{"error": OUTCOME_UNKNOWN_TOOL_RESULT}]
@@ -224,6 +225,23 @@ async def test_who_is_asked() -> None:
 def gate_body() -> str:
     """Gated."""
     return "ok"
+
+
+async def test_a_gate_that_raises_lets_nothing_through() -> None:
+    ran: list[str] = []
+
+    def charge(tool_context: ToolContext) -> str:
+        """Charges."""
+        ran.append("charge")
+        return "charged"
+
+    def broken(tool_context: ToolContext) -> bool:
+        raise LookupError("gate broke")
+
+    engine = world(calls(("charge", {})), tools=[FunctionTool(charge, require_confirmation=broken)]).engine()
+    await engine.turn("go")
+    assert ran == []
+    assert responses(engine) == [{"error": "The tool call failed: gate broke"}]
 
 
 async def test_a_call_without_its_arguments_is_answered_by_adk_and_is_no_step() -> None:
@@ -371,7 +389,7 @@ async def test_a_cancelled_attempt_is_over_only_when_its_thread_is_and_changes_n
 
 async def test_memory_can_be_searched() -> None:
     memory = InMemoryMemoryService()
-    one = world(calls(("load_memory", {"query": "blue"})), tools=[load_memory], effect=ToolEffect.UNCLASSIFIED)
+    one = world(calls(("load_memory", {"query": "blue"})), tools=[load_memory_tool], effect=ToolEffect.UNCLASSIFIED)
     one.services = {"memory_service": memory}
     engine = one.engine()
     await engine.turn("my colour is blue")

@@ -15,11 +15,12 @@ from google.adk.agents.callback_context import CallbackContext
 from google.adk.agents.readonly_context import ReadonlyContext
 from google.adk.apps.app import App
 from google.adk.artifacts import InMemoryArtifactService
+from google.adk.events.ui_widget import UiWidget
 from google.adk.models.llm_request import LlmRequest
 from google.adk.models.llm_response import LlmResponse
-from google.adk.tools import ToolContext
 from google.adk.tools.base_tool import BaseTool
 from google.adk.tools.function_tool import FunctionTool
+from google.adk.tools.tool_context import ToolContext
 from google.genai import types
 from google.genai.errors import ServerError
 from pydantic import BaseModel
@@ -344,6 +345,25 @@ def callbacks() -> World:
     return World(model, agent, log)
 
 
+def steering() -> World:
+    """A tool that uses everything that ``actions`` offers, and ends the invocation."""
+    log: list[str] = []
+
+    def steer(end: bool, tool_context: ToolContext) -> dict[str, Any]:
+        """Steers."""
+        log.append(f"steer {end}")
+        tool_context.render_ui_widget(UiWidget(id=f"w{end}", provider="test", payload={"end": end}))
+        tool_context.actions.escalate = end
+        tool_context.actions.skip_summarization = end
+        tool_context.state["temp:steered"] = end
+        if end:
+            tool_context._invocation_context.end_invocation = True
+        return {"end": end}
+
+    model = ScriptedModel(replies=[calls(("steer", {"end": False})), calls(("steer", {"end": True})), says("never")])
+    return World(model, LlmAgent(name="pilot", model=model, instruction="{temp:steered?}", tools=[steer]), log)
+
+
 def mended_model() -> World:
     """A model call that fails for good and is mended by the agent's callback."""
     log: list[str] = []
@@ -377,6 +397,7 @@ WORLDS: dict[str, Callable[[], World]] = {
         plain_schema,
         artifacts,
         callbacks,
+        steering,
         mended_model,
     )
 }

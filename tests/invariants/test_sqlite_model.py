@@ -109,8 +109,11 @@ class Session:
 
     @property
     def due(self) -> bool:
-        busy = self.turn is not None and self.turn.status is TurnStatus.RUNNING
-        return self.owner is None and (bool(self.queue) or self.answers > 0 or busy)
+        if self.owner is not None:
+            return False
+        if self.turn is not None and self.turn.status is TurnStatus.WAITING:
+            return self.answers > 0  # a message cannot begin before the turn ends
+        return bool(self.queue) or self.answers > 0 or self.turn is not None
 
     @property
     def status(self) -> SessionStatus:
@@ -374,8 +377,11 @@ class StoreMachine(RuleBasedStateMachine):
         if known is None or not known.interrupts:
             return
         interrupt_id = data.draw(st.sampled_from(sorted(known.interrupts)))
-        pending = known.interrupts[interrupt_id][0] is InterruptStatus.PENDING
-        if self.commit(lease, interrupt_ends=(InterruptEnd(interrupt_id, status),)) and pending:
+        found = known.interrupts[interrupt_id][0]
+        answered = found in (InterruptStatus.APPROVED, InterruptStatus.REJECTED)
+        if answered and status is InterruptStatus.EXPIRED:
+            return  # refused; the model of a write knows no such thing
+        if self.commit(lease, interrupt_ends=(InterruptEnd(interrupt_id, status),)) and found is InterruptStatus.PENDING:
             known.interrupts[interrupt_id] = (status, None)
 
     @has_leases

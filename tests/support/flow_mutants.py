@@ -221,6 +221,13 @@ def misses_news_that_come_while_it_drives(state: SessionState, given: Input) -> 
     return reduce(state, given)
 
 
+def remembers_news_for_ever(state: SessionState, given: Input) -> Reduced:
+    after, commands = reduce(state, given)
+    if state.turn is not None and state.turn.drive_again and after.turn is not None and after.turn.model is not None:
+        after = replace(after, turn=replace(after.turn, drive_again=True))
+    return after, commands
+
+
 def drives_twice_at_a_time(state: SessionState, given: Input) -> Reduced:
     after, commands = reduce(state, given)
     turn = state.turn
@@ -231,13 +238,11 @@ def drives_twice_at_a_time(state: SessionState, given: Input) -> Reduced:
 
 def never_gives_a_turn_up(state: SessionState, given: Input) -> Reduced:
     turn = state.turn
-    if isinstance(given, TakenOver) and turn is not None and turn.model is not None:
-        state = replace(state, turn=replace(turn, model=replace(turn.model, attempts=1)))
+    if isinstance(given, TakenOver):
+        given = replace(given, lost=0)
+        if turn is not None and turn.model is not None:
+            state = replace(state, turn=replace(turn, model=replace(turn.model, attempts=1)))
     return reduce(state, given)
-
-
-def does_not_count_the_deaths_of_a_turn_without_a_model_step(state: SessionState, given: Input) -> Reduced:
-    return reduce(state, replace(given, lost=0) if isinstance(given, TakenOver) else given)
 
 
 # ---------------------------------------------------------------- ownership

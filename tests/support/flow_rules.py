@@ -22,10 +22,13 @@ from perdure.session.state import (
     CheckCode,
     CloseRequested,
     CloseSession,
+    CodeDiffers,
     DropMessage,
     EndTurn,
     HandOut,
     MessageArrived,
+    ModelBlocked,
+    ModelStepSettled,
     OpenTurn,
     PutRecord,
     PutStep,
@@ -187,6 +190,16 @@ def nothing_runs_that_runs_already(world: World) -> None:
     assert world.overlaps == [], f"overlap: {world.overlaps}"
 
 
+def the_live_turn_is_not_driven_for_nothing(world: World) -> None:
+    """An invocation that waits for calls would be driven for ever."""
+    for done in world.passes[-1:]:
+        turn = done.after.turn
+        blocked = isinstance(done.given, ModelStepSettled) and isinstance(done.given.outcome, ModelBlocked)
+        if blocked and done.before.turn is not None and turn is not None and turn.number == done.before.turn.number:
+            drives = any(isinstance(command, RunModel) for command in done.commands)
+            assert done.owed or not drives, "for nothing: the live turn has nothing new, and is driven"
+
+
 def what_runs_was_put_and_agreed_to_before(world: World) -> None:
     for done in world.passes[-1:]:
         for position, command in enumerate(done.commands):
@@ -218,6 +231,17 @@ def attempts_never_exceed_their_number(world: World) -> None:
         stored = world.journal.calls[job.run.step_id].attempts
         expected = job.attempt if job.began or not job.run.single_attempt else 0
         assert stored == expected, f"attempts: {job} and {stored} stored"
+
+
+def attempts_are_never_forgotten(world: World) -> None:
+    """Only those are taken back of which it is known that they never began."""
+    for done in world.passes[-1:]:
+        if isinstance(done.given, CodeDiffers):
+            return
+        puts = Counter(c.step_id for c in done.commands if isinstance(c, PutStep) and c.call_id is not None)
+        for step_id, new in puts.items():
+            numbers = [put.attempts for put in world.journal.puts[step_id][-new - 1 :]]
+            assert numbers == sorted(numbers), f"attempts: {step_id} forgot one of {numbers}"
 
 
 def a_turn_that_kills_its_workers_is_given_up(world: World) -> None:
@@ -299,8 +323,10 @@ RULES: tuple[Callable[[World], None], ...] = (
     a_branch_goes_on_when_its_own_group_is_settled,
     records_are_handed_out_in_order_and_only_when_complete,
     nothing_runs_that_runs_already,
+    the_live_turn_is_not_driven_for_nothing,
     what_runs_was_put_and_agreed_to_before,
     attempts_never_exceed_their_number,
+    attempts_are_never_forgotten,
     a_turn_that_kills_its_workers_is_given_up,
     a_rejected_call_has_no_tool_step,
     ends_are_stored_in_order,

@@ -49,12 +49,18 @@ BROKEN = ErrorInfo(code="model_error", message="the model raised")
 
 @dataclass(frozen=True)
 class Pass:
-    """One reduction.  ``meaningless``: the input says nothing that could matter in this state."""
+    """One reduction.
+
+    Attributes:
+        owed: ``World.owed`` before it.
+        meaningless: the input says nothing that could matter in this state.
+    """
 
     before: SessionState
     given: Input
     commands: tuple[Command, ...]
     after: SessionState
+    owed: bool
     meaningless: bool
 
 
@@ -113,7 +119,7 @@ class World:
         """Reduces, stores, starts or stops what was commanded, and looks whether every rule holds."""
         before = self.state
         after, commands = self.reducer(before, given)
-        done = Pass(before, given, commands, after, meaningless)
+        done = Pass(before, given, commands, after, self.owed, meaningless)
         self.state = after
         self.journal.apply(given, commands)
         self.passes.append(done)

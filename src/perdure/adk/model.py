@@ -228,7 +228,7 @@ def _fill_call_ids(core: TurnCore, key: str, responses: list[LlmResponse]) -> No
     used: set[str] = set()
     with determinism.ids_from(core.start.turn_id, key):
         for call in calls:
-            if not call.id or call.id in used or core.conductor.is_call_known(call.id):
+            if not call.id or call.id in used or core.conductor.floor.knows(call.id):
                 call.id = seams.new_function_call_id()
             used.add(call.id)
 

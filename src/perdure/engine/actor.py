@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import enum
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 from datetime import timedelta
 from typing import assert_never
@@ -24,11 +24,15 @@ from perdure.session.flow import reduce
 from perdure.session.model import NO_USAGE, SessionStatus, TurnStatus, UserMessage
 from perdure.session.runner import AgentSessionFlow, Approval, ClosedCall, NewMessage
 from perdure.session.state import (
+    AttemptFailed,
+    AttemptStarted,
+    CallPhase,
     CallSettled,
     CancelRequested,
     CheckCode,
     CloseRequested,
     Command,
+    DrainRequested,
     DropTurn,
     EndTurn,
     HandOut,
@@ -59,10 +63,23 @@ class _Signal(enum.Enum):
 
 
 class SessionActor:
-    """Owns one session from its claim to its release."""
+    """Owns one session from its claim to its release.
+
+    Args:
+        definition: fingerprint of the flow's code.
+        began_to_linger: called each time that nothing is left to do before somebody answers.
+    """
 
     def __init__(
-        self, store: SessionStore, clock: Clock, hub: FeedHub, flow: AgentSessionFlow, claimed: ClaimedSession
+        self,
+        store: SessionStore,
+        clock: Clock,
+        hub: FeedHub,
+        flow: AgentSessionFlow,
+        definition: str,
+        claimed: ClaimedSession,
+        *,
+        began_to_linger: Callable[[], None],
     ) -> None:
         self.session_id = claimed.lease.session_id
         self.lease = claimed.lease
@@ -70,12 +87,13 @@ class SessionActor:
         self._store = store
         self._clock = clock
         self._flow = flow
-        self._claimed = claimed
+        self._claimed: ClaimedSession | None = claimed
+        self._began_to_linger = began_to_linger
         self._facts = SessionFacts(
             session_id=self.session_id,
             incarnation=claimed.incarnation,
             user_id=claimed.user_id,
-            definition=flow.runner.definition(),
+            definition=definition,
             interrupt_deadline=flow.interrupt_deadline,
         )
         self._hub = hub
@@ -93,8 +111,11 @@ class SessionActor:
             ended=self._task_ended,
             open_log=self._open_log,
         )
-        self._released = False
+        self.released = False
         self._draining = False
+        self._looks = False
+        """A look into the inbox is on its way."""
+        self._lingers_until: float | None = None
         self._failure: BaseException | None = None
         self._deadline_timer: asyncio.TimerHandle | None = None
         self._flush_timer: asyncio.TimerHandle | None = None
@@ -103,11 +124,14 @@ class SessionActor:
 
     def poke(self) -> None:
         """Something may be in the inbox."""
-        self._arrivals.put_nowait(_Signal.LOOK)
+        if not self._looks:
+            self._looks = True
+            self._arrivals.put_nowait(_Signal.LOOK)
 
     def drain(self) -> None:
         """Finish what runs, start nothing new, and release the session."""
         self._draining = True
+        self._running.leave()
         self._arrivals.put_nowait(_Signal.WAKE)
 
     @property
@@ -128,7 +152,7 @@ class SessionActor:
         self._hub.attach(self._feed)
         try:
             await self._restore()
-            while not self._released:
+            while not self.released:
                 await self._one_step(linger)
                 if self._failure is not None:
                     raise self._failure
@@ -142,16 +166,14 @@ class SessionActor:
     # ------------------------------------------------------------ the loop
 
     async def _restore(self) -> None:
-        claimed = self._claimed
+        claimed, self._claimed = self._claimed, None
+        assert claimed is not None
         if claimed.turn is not None:
-            snapshot = await self._store.read_snapshot(self.session_id, self._clock.now_ms())
             recorded = await self._store.read_recorded_turn(self.session_id, claimed.turn.turn_id)
-            answered = [
-                await self._store.read_interrupt(self.session_id, item.interrupt_id)
-                for item in claimed.inbox
-                if item.kind is InboxKind.ANSWER and item.interrupt_id is not None
-            ]
-            self._book = restore_book(claimed, recorded, (*snapshot.pending_interrupts, *answered))
+            asked = (call.interrupt_id for call in claimed.calls if call.phase is CallPhase.AWAITING)
+            # Also those that are answered by now: the answer is in the inbox, or about to come.
+            interrupts = [await self._store.read_interrupt(self.session_id, name) for name in asked if name is not None]
+            self._book = restore_book(claimed, recorded, interrupts)
             self.state = restore_state(claimed, self._book)
         self._arrivals.put_nowait(Arrival(TakenOver(claimed.check)))
         self._put_items(claimed.inbox)
@@ -178,17 +200,21 @@ class SessionActor:
         """Keeps a waiting turn in memory for a while.  ``None``: nothing came, release."""
         if self._draining or self.state.status is not SessionStatus.WAITING:
             return None
+        if self._lingers_until is None:
+            self._lingers_until = asyncio.get_running_loop().time() + linger.total_seconds()
+            self._began_to_linger()
         try:
-            async with asyncio.timeout(linger.total_seconds()):
+            async with asyncio.timeout_at(self._lingers_until):
                 return await self._arrivals.get()
         except TimeoutError:
             return None
 
     async def _look(self) -> None:
         """Reads the inbox, then lets deadlines pass: an answer that was accepted in time wins."""
+        self._looks = False
         self._put_items(await self._store.read_inbox(self.lease))
         now = self._clock.now_ms()
-        for interrupt in self._book.interrupts.values() if self._book is not None else ():
+        for interrupt in self._book.pending() if self._book is not None else ():
             if interrupt.deadline is not None and to_ms(interrupt.deadline) <= now:
                 attachment = Attachment(kinds=(DurableWrite.INTERRUPT_SETTLED,))
                 self._arrivals.put_nowait(Arrival(InterruptExpired(interrupt.interrupt_id), attachment))
@@ -201,6 +227,13 @@ class SessionActor:
 
     async def _apply(self, arrival: Arrival) -> None:
         """One step of the loop: reduce, write, then run."""
+        if self._draining and not self.state.draining:
+            self.state, _ = reduce(self.state, DrainRequested())
+        if self._draining and isinstance(arrival.given, (TakenOver, AttemptStarted, AttemptFailed)):
+            # It would start something; that is left to the next owner.
+            if arrival.applied is not None:
+                arrival.applied.set_result(False)
+            return
         if arrival.attachment.message is not None:
             turn_id, message = arrival.attachment.message
             self._messages[turn_id] = message
@@ -220,13 +253,16 @@ class SessionActor:
         if _is_begin_only(write, commands):
             # Nothing outside depends on it yet: a model call may be repeated, and later writes wait for this one.
             self._running.start(f"begin {write.turn_id}", self._commit(write))
+            await asyncio.sleep(0)  # It is handed in now, ahead of whatever this loop writes next.
         elif not _is_empty(write):
             await self._commit(write)
-        self._released = write.release
+        self.released = write.release
         if arrival.applied is not None and not arrival.applied.done():
             arrival.applied.set_result(bool(commands))
         for command in commands:
             await self._execute(command)
+        if commands:
+            self._lingers_until = None
         self._set_deadline_timer()
 
     def _may_release(self) -> bool:
@@ -242,7 +278,7 @@ class SessionActor:
                 await self._running.drop_turn()
             case HandOut() if self._book is not None:
                 self._running.hand_out(command, self._book)
-            case RunModel() | RunCall() | CheckCode() if self._book is not None and not self._draining:
+            case RunModel() | RunCall() | CheckCode() if self._book is not None:
                 self._running.run(command, self._book)
             case _:
                 pass
@@ -287,14 +323,16 @@ class SessionActor:
 
     async def _release(self) -> None:
         """Gives the session up.  A turn that waits is dropped from memory; a replay brings it back."""
-        write = SessionWrite(
-            kinds=(DurableWrite.SESSION_RELEASED,),
-            events=self._feed.take_unstored(),
-            release=True,
-            wake_at_ms=self._book.next_deadline_ms() if self._book is not None else None,
+        left = self._take_unwritten()
+        await self._commit(
+            replace(
+                left,
+                kinds=(*left.kinds, DurableWrite.SESSION_RELEASED),
+                release=True,
+                wake_at_ms=self._book.next_deadline_ms() if self._book is not None else None,
+            )
         )
-        await self._commit(write)
-        self._released = True
+        self.released = True
 
     def _open_log(self, book: TurnBook) -> StoreTurnLog:
         return StoreTurnLog(
@@ -304,7 +342,7 @@ class SessionActor:
             self._feed,
             fresh=book.sequence == 0 and not book.requests and book.stored_messages == 0,
             flush_soon=self._flush_soon,
-            news=lambda: self._arrivals.put_nowait(Arrival(TurnHasNews())),
+            news=lambda: self._arrivals.put_nowait(Arrival(TurnHasNews(book.turn_id))),
         )
 
     def _flush_soon(self) -> None:
@@ -324,21 +362,25 @@ class SessionActor:
 
     async def _flush(self) -> None:
         """Writes what waits for a write, if no write of the loop took it along by now."""
+        write = self._take_unwritten()
+        if not _is_empty(write):
+            await self._commit(write)
+
+    def _take_unwritten(self) -> SessionWrite:
+        """What waits for a write to go along with: records of model calls, and deltas."""
         book = self._book
         models = tuple(book.unwritten_models) if book is not None else ()
-        events = self._feed.take_unstored()
-        if not models and not events:
-            return
         if book is not None:
             book.unwritten_models.clear()
-        write = SessionWrite(
-            kinds=(DurableWrite.MODEL_RECORDED,) if models else (DurableWrite.EVENTS_APPENDED,),
+        events = self._feed.take_unstored()
+        kinds = (DurableWrite.MODEL_RECORDED,) if models else (DurableWrite.EVENTS_APPENDED,) if events else ()
+        return SessionWrite(
+            kinds=kinds,
             model_calls=models,
             usage=sum((call.usage for call in models), NO_USAGE) if models else None,
             turn_id=book.turn_id if book is not None else None,
             events=events,
         )
-        await self._commit(write)
 
     def _set_deadline_timer(self) -> None:
         if self._deadline_timer is not None:
@@ -365,6 +407,7 @@ def _arrival_of(item: InboxItem) -> Arrival:
                 approval=Approval(item.payload) if item.approved else None,
                 rejection=item.rejection,
                 resolved_by=item.resolved_by,
+                response={"approved": item.approved, "payload": item.payload, "message": item.rejection},
             )
             return Arrival(InterruptAnswered(item.interrupt_id, item.approved), attachment)
         case InboxKind.CANCEL:

@@ -6,7 +6,7 @@ session is claimed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from perdure.clock import to_datetime, to_ms
@@ -14,6 +14,7 @@ from perdure.session.model import (
     NO_USAGE,
     ErrorInfo,
     Interrupt,
+    InterruptStatus,
     RecordStatus,
     TurnInfo,
     TurnStatus,
@@ -30,6 +31,7 @@ class TurnBook:
     """The open turn.
 
     Attributes:
+        interrupts: those whose end the loop has not seen; pending, or answered with the answer on its way.
         sequence: of the last record.
         stored_messages: how many messages of the turn are stored.
         unwritten_models: records of model calls that the next write takes along.
@@ -65,10 +67,13 @@ class TurnBook:
             error=error,
         )
 
+    def pending(self) -> list[Interrupt]:
+        """The interrupts that nobody has answered yet, as far as is known here."""
+        return [one for one in self.interrupts.values() if one.status is InterruptStatus.PENDING]
+
     def next_deadline_ms(self) -> int | None:
         """The earliest deadline of a pending interrupt."""
-        deadlines = [to_ms(pending.deadline) for pending in self.interrupts.values() if pending.deadline is not None]
-        return min(deadlines, default=None)
+        return min((to_ms(one.deadline) for one in self.pending() if one.deadline is not None), default=None)
 
 
 def restore_state(claimed: ClaimedSession, book: TurnBook | None) -> SessionState:
@@ -127,12 +132,12 @@ def _restore_call(stored: StoredCall, waiting: set[str], ranks: Mapping[str, int
     )
 
 
-def restore_book(claimed: ClaimedSession, recorded: RecordedTurn, interrupts: tuple[Interrupt, ...]) -> TurnBook:
+def restore_book(claimed: ClaimedSession, recorded: RecordedTurn, interrupts: Sequence[Interrupt]) -> TurnBook:
     """The book of a claimed session's open turn.
 
     Args:
         recorded: what the journal holds of the turn.
-        interrupts: the pending ones, and those whose answer is still in the inbox.
+        interrupts: those that the loop waits for; some may be answered already.
     """
     stored = claimed.turn
     assert stored is not None
@@ -151,7 +156,7 @@ def restore_book(claimed: ClaimedSession, recorded: RecordedTurn, interrupts: tu
         requests={call.request.call_id: call.request for call in claimed.calls},
         records={call.request.call_id: call.record for call in recorded.calls if call.record is not None},
         approvals={call.request.call_id: call.approval for call in claimed.calls if call.approval is not None},
-        interrupts={pending.interrupt_id: pending for pending in interrupts},
+        interrupts={one.interrupt_id: one for one in interrupts},
         sequence=claimed.max_sequence,
         stored_messages=stored.stored_messages,
         usage=stored.usage,

@@ -16,6 +16,9 @@ from perdure.session.events import cursor_for
 from perdure.session.model import AgentEvent, AgentEventType, JsonObject
 from perdure.store.base import Change, EventPut
 
+MAX_BEHIND = 1000
+"""Events that are kept in memory for one reader."""
+
 
 @dataclass(frozen=True, slots=True)
 class Shown:
@@ -27,22 +30,33 @@ class Shown:
 
 @dataclass(eq=False, slots=True)
 class Subscription:
-    """What one reader has not taken yet.
+    """What one reader has not taken yet.  One that is far behind loses what is kept here, and finds it in the store.
 
     Attributes:
         only: the types of the events that the reader wants; ``None``: all.
         wake: set when there are new items, or when the store changed in a way that no item tells of.
+        lost: cursor of the last item that was dropped; ``None`` when the reader has come that far.
     """
 
     only: frozenset[AgentEventType] | None = None
     items: deque[Shown] = field(default_factory=deque[Shown])
     wake: asyncio.Event = field(default_factory=asyncio.Event)
+    lost: str | None = None
 
     def put(self, shown: Shown) -> None:
         if self.only is not None and shown.event.type not in self.only:
             return
+        if len(self.items) >= MAX_BEHIND:
+            self.lost = self.items[-1].event.cursor
+            self.items.clear()
         self.items.append(shown)
         self.wake.set()
+
+    def lacks(self, cursor: str | None) -> bool:
+        """Whether a reader that has come to ``cursor`` must find more in the store before it takes the next item."""
+        if self.lost is not None and cursor is not None and cursor >= self.lost:
+            self.lost = None
+        return self.lost is not None
 
 
 class FeedHub:
@@ -75,8 +89,9 @@ class FeedHub:
     def detach(self, feed: SessionFeed) -> None:
         if self._feeds.get(feed.session_id) is feed:
             del self._feeds[feed.session_id]
-            # Its last write may be on disk although it could not show it.
-            self.look(feed.session_id)
+            if feed.is_behind:
+                # Its last write may be on disk although it could not show it.
+                self.look(feed.session_id)
 
     def show(self, session_id: str, shown: Shown) -> None:
         for reader in self._readers.get(session_id, ()):
@@ -89,10 +104,20 @@ class FeedHub:
             if change.work or session_id not in self._feeds:
                 self.look(session_id)
 
-    def look(self, session_id: str) -> None:
-        """The session changed in a way that no event tells of: its readers look into the store."""
+    def look(self, session_id: str, *, all_readers: bool = True) -> None:
+        """The session changed in a way that no event tells of: its readers look into the store.
+
+        Args:
+            all_readers: ``False`` for those only that lost events.
+        """
         for reader in self._readers.get(session_id, ()):
-            reader.wake.set()
+            if all_readers or reader.lost is not None:
+                reader.wake.set()
+
+    def look_everywhere(self) -> None:
+        """Every reader looks into the store."""
+        for session_id in self._readers:
+            self.look(session_id)
 
 
 @dataclass(slots=True)
@@ -164,6 +189,12 @@ class SessionFeed:
             if entry.number <= last:
                 entry.stored = True
         self._show()
+        self._hub.look(self.session_id, all_readers=False)
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether something was not shown yet."""
+        return not all(entry.shown for entry in self._entries)
 
     def shown_not_stored(self) -> list[Shown]:
         return [self._as_shown(entry) for entry in self._entries if entry.shown]

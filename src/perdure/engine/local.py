@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Generator, Iterable, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from types import TracebackType
 from typing import Self
 
@@ -37,6 +37,7 @@ class LocalEngine:
         self._options = options or WorkerOptions()
         self._flows = _by_type(flows)
         self._hub = FeedHub()
+        self._workers: set[EngineWorker] = set()
         self._open = False
         self._unlisten: Callable[[], None] | None = None
 
@@ -68,11 +69,16 @@ class LocalEngine:
         return self
 
     async def close(self) -> None:
-        if self._open:
-            self._open = False
-            if self._unlisten is not None:
-                self._unlisten()
+        if not self._open:
+            return
+        self._open = False
+        await asyncio.gather(*(worker.stop() for worker in self._workers))
+        if self._unlisten is not None:
+            self._unlisten()
+        try:
             await self._store.close()
+        finally:
+            self._hub.look_everywhere()  # Who still waits finds the engine closed.
             for flow in self._flows.values():
                 await flow.runner.close()
 
@@ -86,37 +92,33 @@ class LocalEngine:
 
     @asynccontextmanager
     async def worker(self) -> AsyncIterator[None]:
-        worker = self._new_worker()
-        await worker.start()
-        try:
+        async with self._running(self._new_worker()):
             yield
-        finally:
-            await worker.stop()
 
     async def serve(self, *, ready: Callable[[], None] | None = None) -> None:
         worker = self._new_worker()
-        loop = asyncio.get_running_loop()
-        signals: asyncio.Queue[int] = asyncio.Queue()
-        caught = (signal.SIGTERM, signal.SIGINT)
-        for number in caught:
-            loop.add_signal_handler(number, signals.put_nowait, number)
+        told = asyncio.Event()
+
+        def on_signal() -> None:
+            if told.is_set():
+                worker.hurry()
+            told.set()
+
+        with _signals(on_signal):
+            async with self._running(worker):
+                if ready is not None:
+                    ready()
+                await told.wait()
+
+    @asynccontextmanager
+    async def _running(self, worker: EngineWorker) -> AsyncIterator[None]:
+        self._workers.add(worker)
         try:
             await worker.start()
-            if ready is not None:
-                ready()
-            await signals.get()
-            draining = asyncio.create_task(worker.stop())
-            second = asyncio.create_task(signals.get())
-            await asyncio.wait((draining, second), return_when=asyncio.FIRST_COMPLETED)
-            if not draining.done():
-                draining.cancel()
-                await asyncio.gather(draining, return_exceptions=True)
-                await worker.abort()
-            second.cancel()
-            await draining if not draining.cancelled() else None
+            yield
         finally:
-            for number in caught:
-                loop.remove_signal_handler(number)
+            await worker.stop()
+            self._workers.discard(worker)
 
     def subscribe(self, session_id: str, only: frozenset[AgentEventType] | None = None) -> Subscription:
         return self._hub.subscribe(session_id, only)
@@ -130,6 +132,20 @@ class LocalEngine:
         if not self._flows:
             raise UsageError("this engine has no flows to work on; pass flows=[...] to open_engine")
         return EngineWorker(self._store, self._clock, self._ids, self._hub, self._flows, self._options)
+
+
+@contextmanager
+def _signals(on_signal: Callable[[], None]) -> Generator[None]:
+    """Has SIGTERM and SIGINT call ``on_signal`` in the event loop, for the length of the block."""
+    loop = asyncio.get_running_loop()
+    caught = (signal.SIGTERM, signal.SIGINT)
+    for number in caught:
+        loop.add_signal_handler(number, on_signal)
+    try:
+        yield
+    finally:
+        for number in caught:
+            loop.remove_signal_handler(number)
 
 
 def _by_type(flows: Iterable[AgentSessionFlow]) -> dict[str, AgentSessionFlow]:

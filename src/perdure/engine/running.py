@@ -8,12 +8,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import assert_never
 
 from perdure.engine.book import TurnBook, max_attempts_of
 from perdure.engine.scribe import NOTHING, Attachment
 from perdure.engine.steps import ToolStepResult, run_tool_step
-from perdure.errors import LeaseLost, NonDeterminismError, PerdureError, StoreError
+from perdure.errors import EngineError, LeaseLost, NonDeterminismError, PerdureError, StoreError
 from perdure.faults import DurableWrite, InjectedFault
 from perdure.session.model import TOOL_CALL_NOT_RUN_ERROR_PREFIX, ErrorInfo, RecordStatus
 from perdure.session.runner import (
@@ -88,6 +89,12 @@ class RunningSteps:
         """Handed out while the live turn was being rebuilt."""
         self._opening = asyncio.Lock()
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._stopped: set[asyncio.Task[None]] = set()
+        """Not wanted any more, and not over yet."""
+        self._unbegun: set[str] = set()
+        """Ids of tool steps of which no attempt began yet."""
+        self._leaving = asyncio.Event()
+        self._closing = False
 
     def __bool__(self) -> bool:
         """Whether anything runs."""
@@ -101,6 +108,7 @@ class RunningSteps:
             case RunModel(step_id):
                 self.start(step_id, self._run_model(book, command))
             case RunCall(step_id):
+                self._unbegun.add(step_id)
                 self.start(step_id, self._run_call(book, command))
             case CheckCode():
                 self.start(CHECK, self._check_code(book))
@@ -130,6 +138,11 @@ class RunningSteps:
         task = self._tasks.pop(key, None)
         if task is not None:
             task.cancel()
+            self._stopped.add(task)
+
+    def leave(self) -> None:
+        """Ends pauses between attempts: the next attempt will not be made here."""
+        self._leaving.set()
 
     async def drop_turn(self) -> None:
         """Forgets the live turn.  A check of it would never end."""
@@ -140,17 +153,28 @@ class RunningSteps:
 
     async def close(self) -> None:
         """Stops everything and waits until it has stopped."""
-        tasks = list(self._tasks.values())
+        self._closing = True
+        tasks = (*self._tasks.values(), *self._stopped)
         for task in tasks:
             task.cancel()
-        await self.drop_turn()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        try:
+            await self.drop_turn()
+        finally:
+            await asyncio.gather(*tasks, return_exceptions=True)
 
     def _finished(self, key: str, task: asyncio.Task[None]) -> None:
+        self._stopped.discard(task)
+        self._unbegun.discard(key)
         pending = self._tasks.get(key) is task
         if pending:
             del self._tasks[key]
-        failure = None if task.cancelled() else task.exception()
+        failure: BaseException | None
+        if not task.cancelled():
+            failure = task.exception()
+        elif pending and not self._closing:
+            failure = EngineError(f"step {key} of session {self._name} was cancelled by something that it uses")
+        else:
+            failure = None
         if pending or failure is not None:
             self._ended(failure)
 
@@ -173,12 +197,15 @@ class RunningSteps:
             records = [] if rebuilt else [book.records[call_id] for call_id in run.call_ids]
             result = await live.drive(step_id, records, run.attempt)
         except NonDeterminismError as error:
-            self._code_differs(error)
+            self._code_differs(book, error)
         except ENGINE_FAULTS:
             raise
+        except asyncio.CancelledError as error:
+            if _stopped_by_us():
+                raise
+            self._model_failed(step_id, error)
         except Exception as error:  # noqa: BLE001 - ours or the framework's fault; the turn must end all the same
-            settled = ModelStepSettled(step_id, ModelFailed(error_info(error)))
-            self._post(Arrival(settled, Attachment(kinds=(DurableWrite.MODEL_STEP_SETTLED,))))
+            self._model_failed(step_id, error)
         else:
             self._post(_model_arrival(step_id, result))
 
@@ -187,7 +214,7 @@ class RunningSteps:
             live = await self._open(book)
             await live.ready(run.call_id)
         except NonDeterminismError as error:
-            self._code_differs(error)
+            self._code_differs(book, error)
             return
         except ENGINE_FAULTS:
             raise
@@ -196,36 +223,62 @@ class RunningSteps:
             return
         if run.single_attempt and not await self._tell(AttemptStarted(run.step_id), DurableWrite.ATTEMPT_STARTED):
             return
+        self._unbegun.discard(run.step_id)
 
-        async def attempt_failed() -> None:
-            await self._tell(AttemptFailed(run.step_id), DurableWrite.ATTEMPT_FAILED)
+        async def try_again(pause: timedelta) -> bool:
+            # Counted when it begins: a worker that dies or leaves in the pause costs no attempt.
+            return await self._paused(pause) and await self._tell(
+                AttemptFailed(run.step_id), DurableWrite.ATTEMPT_FAILED
+            )
 
         request, approval = book.requests[run.call_id], book.approvals.get(run.call_id)
-        self._call_settled(run.step_id, await run_tool_step(live, request, run.attempt, approval, attempt_failed))
+        result = await run_tool_step(live, request, run.attempt, approval, try_again)
+        if result is not None:
+            self._call_settled(run.step_id, result)
+
+    async def _paused(self, pause: timedelta) -> bool:
+        """Waits out a pause.  ``False``: it was cut short, because the session is about to be given up."""
+        try:
+            async with asyncio.timeout(pause.total_seconds()):
+                await self._leaving.wait()
+        except TimeoutError:
+            return True
+        return False
 
     async def _check_code(self, book: TurnBook) -> None:
         try:
             live = await self._open(book)
             await live.replayed()
         except NonDeterminismError as error:
-            self._code_differs(error)
+            self._code_differs(book, error)
         else:
-            self._post(Arrival(CodeFits()))
+            self._post(Arrival(CodeFits(book.turn_id)))
 
     async def _tell(self, given: Input, kind: DurableWrite) -> bool:
         """Gives an input to the loop and waits until what follows from it is on disk.
 
-        False: the loop had no use for it, because the turn has moved on.
+        False: the loop had no use for it, because the turn has moved on or the worker is about to leave.
         """
         applied: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._post(Arrival(given, Attachment(kinds=(kind,)), applied))
         return await applied
 
+    def _model_failed(self, step_id: str, error: BaseException) -> None:
+        settled = ModelStepSettled(step_id, ModelFailed(error_info(error)))
+        self._post(Arrival(settled, Attachment(kinds=(DurableWrite.MODEL_STEP_SETTLED,))))
+
     def _call_settled(self, step_id: str, result: ToolStepResult) -> None:
         self._post(Arrival(CallSettled(step_id, result.status), Attachment(tool=result)))
 
-    def _code_differs(self, error: NonDeterminismError) -> None:
-        self._post(Arrival(CodeDiffers(error_info(error))))
+    def _code_differs(self, book: TurnBook, error: NonDeterminismError) -> None:
+        unstarted = tuple(sorted(self._unbegun))
+        self._post(Arrival(CodeDiffers(error_info(error), book.turn_id, unstarted)))
+
+
+def _stopped_by_us() -> bool:
+    """Whether a cancellation was asked of this very task, rather than leaking out of something that it uses."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 def error_info(error: BaseException) -> ErrorInfo:

@@ -21,6 +21,7 @@ from perdure.session.model import (
     Interrupt,
     InterruptStatus,
     JsonObject,
+    JsonValue,
     RecordStatus,
     StepName,
     StepStatus,
@@ -71,7 +72,7 @@ class Attachment:
         requests: the calls that a model step asked for, by call id.
         tool: how a tool step ended.
         approval, rejection: what came with an answer.
-        resolved_by: who gave the answer.
+        resolved_by, response: who gave the answer, and what it was.
     """
 
     kinds: tuple[DurableWrite, ...] = ()
@@ -83,6 +84,7 @@ class Attachment:
     approval: Approval | None = None
     rejection: str | None = None
     resolved_by: str | None = None
+    response: JsonValue = None
 
 
 NOTHING = Attachment()
@@ -325,9 +327,10 @@ class Draft:
             return
         if status is InterruptStatus.APPROVED:
             book.approvals[interrupt.tool_call_id] = self._attached.approval or Approval()
-        resolved = interrupt.model_copy(
-            update={"status": status, "resolved_at": to_datetime(self._now), "resolved_by": self._attached.resolved_by}
-        )
+        resolved = interrupt
+        if interrupt.status is InterruptStatus.PENDING:
+            facts = {"resolved_by": self._attached.resolved_by, "response": self._attached.response}
+            resolved = interrupt.model_copy(update={"status": status, "resolved_at": to_datetime(self._now), **facts})
         self._show(AgentEventType.INTERRUPT_RESOLVED, resolved.model_dump(mode="json"))
 
     def _begin_turn(self, turn_id: str, number: int) -> None:

@@ -33,13 +33,17 @@ async def run_tool_step(
     request: CallRequest,
     attempt: int,
     approval: Approval | None,
-    attempt_failed: Callable[[], Awaitable[None]],
-) -> ToolStepResult:
+    try_again: Callable[[timedelta], Awaitable[bool]],
+) -> ToolStepResult | None:
     """Runs a call until it has a record: attempts, pauses and time-outs as its policy says.
 
     Args:
         attempt: the number of the first try; higher than 1 when an earlier worker died in it.
-        attempt_failed: told, and waited for, before each further try.
+        try_again: waits out the pause before the next try and counts that try, durably.  ``False``: there is to be no
+            next try here, because the turn has moved on or the worker is about to leave.
+
+    Returns:
+        How it ended; ``None`` when it is left as it is.
     """
     while True:
         outcome = await _one_attempt(live, request, attempt, approval)
@@ -50,27 +54,49 @@ async def run_tool_step(
         decision = after_failure(request.effect, request.retry.max_attempts, attempt, request.retry)
         if isinstance(decision, GiveUp):
             return ToolStepResult(decision.status, outcome.outcome, None, outcome.error)
-        await attempt_failed()
-        await asyncio.sleep(decision.delay.total_seconds())
+        if not await try_again(decision.delay):
+            return None
         attempt += 1
 
 
 async def _one_attempt(live: LiveTurn, request: CallRequest, attempt: int, approval: Approval | None) -> ToolOutcome:
-    if request.timeout is None:
-        return await live.call_tool(request.call_id, attempt, approval)
-    limit = request.timeout.total_seconds()
+    try:
+        if request.timeout is None:
+            return await live.call_tool(request.call_id, attempt, approval)
+        return await _within(request.timeout, live, request, attempt, approval)
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise
+        return ToolRaised(_cancelled_error(request.tool_name), final=False)
+
+
+async def _within(
+    limit: timedelta, live: LiveTurn, request: CallRequest, attempt: int, approval: Approval | None
+) -> ToolOutcome:
     body = asyncio.ensure_future(live.call_tool(request.call_id, attempt, approval))
     try:
         # wait, not wait_for: a TimeoutError that the tool itself raises must not be taken for ours.
-        await asyncio.wait((body,), timeout=limit)
+        await asyncio.wait((body,), timeout=limit.total_seconds())
         if body.done():
             return body.result()
         body.cancel()
         # The next attempt must not run beside this one, unless this one does not let itself be cancelled.
         await asyncio.wait((body,), timeout=CANCEL_GRACE.total_seconds())
-    finally:
+    except asyncio.CancelledError:
+        # Without a limit, too, a step is not over before its body is.
         body.cancel()
-    return ToolRaised(_timeout_error(request.tool_name, request.timeout), final=False)
+        await asyncio.wait((body,))
+        raise
+    return ToolRaised(_timeout_error(request.tool_name, limit), final=False)
+
+
+def _cancelled_error(tool_name: str) -> ErrorInfo:
+    return ErrorInfo(
+        code="CancelledError",
+        message=f"{tool_name} was cancelled by something that it uses, not by perdure",
+        facts={"tool_name": tool_name},
+    )
 
 
 def _timeout_error(tool_name: str, timeout: timedelta) -> ErrorInfo:

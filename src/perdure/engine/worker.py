@@ -1,23 +1,27 @@
-"""A worker: claims sessions that are due, runs an actor for each, keeps its lease, and takes over from the dead."""
+"""A worker: claims sessions that are due, keeps its lease, and takes over from the dead.
+
+Its loops outlive whatever goes wrong in them: a failing store is tried again, ever more slowly; a lost lease makes the
+worker start anew under another id.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 
 from perdure.clock import Clock
 from perdure.engine.actor import SessionActor
+from perdure.engine.crew import Crew
 from perdure.engine.feed import FeedHub
+from perdure.engine.trouble import Trouble, pause_after
 from perdure.errors import LeaseLost, StoreError
-from perdure.faults import DurableWrite, InjectedFault
 from perdure.ids import IdSource
-from perdure.session.model import SessionStatus
 from perdure.session.runner import AgentSessionFlow
-from perdure.store.base import Change, ClaimedSession, Lease, SessionStore, SessionWrite, Worker
+from perdure.store.base import Change, ClaimedSession, SessionStore, Worker
 
 logger = logging.getLogger("perdure.worker")
 
@@ -47,8 +51,11 @@ REAP_INTERVAL = timedelta(milliseconds=150)
 CLAIM_BATCH = 4
 """Sessions taken in one go.  Small, so that a busy worker leaves the rest to an idle one."""
 
-FIRST_RETRY_DELAY = timedelta(milliseconds=50)
-MAX_RETRY_DELAY = timedelta(seconds=10)
+LONGEST_PAUSE = timedelta(seconds=1)
+"""Between two tries of a loop that fails."""
+
+END_GRACE = timedelta(seconds=2)
+"""How long a step that was cut off, or the last write, may take before the worker ends without it."""
 
 
 class EngineWorker:
@@ -69,20 +76,32 @@ class EngineWorker:
         self._hub = hub
         self._flows = flows
         self._options = options
-        self._worker_id = ""
-        self._actors: OrderedDict[str, SessionActor] = OrderedDict()
-        self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._failures: dict[str, int] = {}
-        """Consecutive failures by session id."""
+        self._definitions = {flow_type: flow.runner.definition() for flow_type, flow in flows.items()}
+        self._trouble = Trouble(clock)
         self._work = asyncio.Event()
-        self._stopping = False
-        self._loops: list[asyncio.Task[None]] = []
+        """There may be something to claim, or another deadline to wait for."""
+        self._crew = Crew(
+            store,
+            clock,
+            self._trouble,
+            max_sessions=options.max_sessions,
+            linger=options.linger,
+            max_lingering=options.max_lingering,
+            vacancy=self._work.set,
+        )
+        self._worker_id: str | None = None
+        self._registered = asyncio.Event()
+        self._lost = asyncio.Event()
+        """The lease was lost; set until the worker is registered anew."""
+        self._unsure = False
+        """A claim failed, and may be on disk all the same: then nobody runs what it took."""
+        self._claiming: list[asyncio.Task[None]] = []
+        self._living: list[asyncio.Task[None]] = []
         self._unlisten: Callable[[], None] | None = None
+        self._hurry = asyncio.Event()
+        self._ending: asyncio.Task[None] | None = None
 
-    @property
-    def active(self) -> int:
-        """Sessions that this worker runs, those that only wait for someone left out."""
-        return sum(not actor.lingers for actor in self._actors.values())
+    # ------------------------------------------------------------ life
 
     async def start(self) -> None:
         """Makes the worker known and begins to claim.
@@ -92,185 +111,198 @@ class EngineWorker:
         """
         await self._register()
         self._unlisten = self._store.listen(self._changed)
-        self._loops = [
-            asyncio.create_task(self._claim_loop(), name="perdure claim"),
-            asyncio.create_task(self._lease_loop(), name="perdure lease"),
-            asyncio.create_task(self._reap_loop(), name="perdure reap"),
+        self._claiming = [
+            self._keep("claiming sessions", self._claim_due),
+            self._keep("looking for dead workers", self._reap),
         ]
-        self._work.set()
+        self._living = [self._keep("renewing the lease", self._renew)]
 
     async def stop(self) -> None:
-        """Stops claiming, lets running steps finish within the grace, releases all sessions, and signs off."""
-        self._stopping = True
-        for actor in self._actors.values():
-            actor.drain()
-        if self._tasks:
-            grace = self._options.drain_grace.total_seconds()
-            await asyncio.wait(self._tasks.values(), timeout=grace)
-            if self._tasks:
-                ids = ", ".join(self._tasks)
-                logger.warning("after %g s steps still run; cut off, for the next worker: sessions %s", grace, ids)
-        await self.abort()
+        """Drains: claims nothing more, lets running steps finish within the grace, releases all sessions, signs off.
 
-    async def abort(self) -> None:
-        """Stops at once.  What runs is cut off, as if the process had died, and is recovered like that."""
-        self._stopping = True
+        However often it is called, it is done once, and each call returns when it is done.
+        """
+        if self._ending is None:
+            self._ending = asyncio.create_task(self._stop(), name="perdure worker stop")
+        ending = self._ending
+        try:
+            await asyncio.shield(ending)
+        except asyncio.CancelledError:
+            # Whoever stops the worker is stopped, too: no more time for steps, but an orderly end.
+            self.hurry()
+            await asyncio.wait((ending,))
+            raise
+
+    def hurry(self) -> None:
+        """Makes ``stop`` end at once.  What runs is cut off, as if the process had died, and is recovered like that."""
+        self._hurry.set()
+
+    async def _stop(self) -> None:
         if self._unlisten is not None:
             self._unlisten()
-            self._unlisten = None
-        for task in (*self._loops, *self._tasks.values()):
-            task.cancel()
-        await asyncio.gather(*self._loops, *self._tasks.values(), return_exceptions=True)
-        if self._worker_id:
-            worker_id, self._worker_id = self._worker_id, ""
-            await self._store.unregister_worker(worker_id)
+        await _cancel(self._claiming)
+        self._crew.drain()
+        if self._unsure:
+            with suppress(StoreError, LeaseLost):  # signing off does it, too
+                await self._free_unheld()
+        await self._drained()
+        self._crew.drop()
+        if not await self._crew.gone(END_GRACE):
+            logger.warning("a step does not let itself be stopped: %s", ", ".join(self._crew.held))
+        await _cancel(self._living)
+        await self._sign_off()
+
+    async def _drained(self) -> None:
+        """Waits until all sessions are released, but no longer than the grace, and not when there is a hurry."""
+        grace = self._options.drain_grace
+        gone = asyncio.create_task(self._crew.gone(grace))
+        hurry = asyncio.create_task(self._hurry.wait())
+        await asyncio.wait((gone, hurry), return_when=asyncio.FIRST_COMPLETED)
+        if gone.done() and not gone.result():
+            ids = ", ".join(self._crew.held)
+            logger.warning(
+                "after %g s steps still run; cut off, for the next worker: sessions %s", grace.total_seconds(), ids
+            )
+        await _cancel((gone, hurry))
+
+    async def _sign_off(self) -> None:
+        """Frees what the worker still owns.  If that fails, others find its lock free and do it."""
+        if self._worker_id is None:
+            return
+        try:
+            async with asyncio.timeout(END_GRACE.total_seconds() if self._hurry.is_set() else None):
+                await self._store.unregister_worker(self._worker_id)
+        except Exception as error:  # noqa: BLE001 - the worker ends all the same
+            self._trouble.met("signing off", error)
 
     # ------------------------------------------------------------ loops
 
+    def _keep(self, doing: str, once: Callable[[], Awaitable[None]]) -> asyncio.Task[None]:
+        """Does something again and again, whatever goes wrong."""
+
+        async def go_on() -> None:
+            failures = 0
+            while True:
+                try:
+                    await once()
+                    failures = 0
+                except Exception as error:  # noqa: BLE001 - a worker must not die
+                    failures += 1
+                    self._trouble.met(doing, error)
+                    await asyncio.sleep(pause_after(failures, LONGEST_PAUSE))
+
+        return asyncio.create_task(go_on(), name=f"perdure {doing}")
+
+    async def _claim_due(self) -> None:
+        """Waits until there may be something to claim, and claims whatever is due."""
+        await self._wait_for_work()
+        await self._registered.wait()
+        self._work.clear()
+        try:
+            if self._unsure:
+                await self._free_unheld()
+            while await self._claim_some():
+                pass
+        except LeaseLost:
+            self._lose()
+        except BaseException:
+            self._work.set()
+            raise
+
+    async def _claim_some(self) -> bool:
+        """Claims a few sessions.  ``True``: there may be more, and there is room for them."""
+        assert self._worker_id is not None
+        limit = min(CLAIM_BATCH, self._crew.room)
+        if limit <= 0:
+            return False
+        self._unsure = True
+        claimed = await self._store.claim(self._worker_id, tuple(self._flows), limit, self._clock.now_ms())
+        for session in claimed:
+            self._adopt(session)
+        self._unsure = False
+        # Let the sessions make a step first: under load this leaves the rest to less busy workers.
+        await asyncio.sleep(0)
+        return len(claimed) == limit
+
+    async def _free_unheld(self) -> None:
+        assert self._worker_id is not None
+        await self._store.free_unheld(self._worker_id, self._crew.held, self._clock.now_ms())
+        self._unsure = False
+
+    async def _wait_for_work(self) -> None:
+        """Waits for a change of the store, or for the next deadline of a session that nobody owns."""
+        if self._work.is_set():
+            return
+        wake_at_ms = await self._store.next_wake_ms(tuple(self._flows))
+        delay = None if wake_at_ms is None else max(0, wake_at_ms - self._clock.now_ms() + 1) / 1000
+        await _set_within(self._work, delay)
+
+    async def _renew(self) -> None:
+        """Renews the lease when it is time; when it was lost, starts anew under another id."""
+        assert self._worker_id is not None
+        await _set_within(self._lost, self._options.lease.total_seconds() / 4)
+        if not self._lost.is_set():
+            try:
+                await self._store.renew_worker(self._worker_id, self._clock.now_ms())
+            except LeaseLost:
+                self._lose()
+            else:
+                return
+        await self._store.unregister_worker(self._worker_id)  # Only this process can let go of its lock.
+        await self._register()
+
+    def _lose(self) -> None:
+        """The worker was given up for dead: its sessions are somebody else's."""
+        if not self._lost.is_set():
+            logger.warning("worker %s was given up for dead; it starts anew under another id", self._worker_id)
+            self._lost.set()
+            self._registered.clear()
+            self._crew.drop()
+
+    async def _reap(self) -> None:
+        await asyncio.sleep(REAP_INTERVAL.total_seconds())
+        if await self._store.reap_workers(self._clock.now_ms()):
+            self._work.set()
+
+    # ------------------------------------------------------------ small hands
+
     async def _register(self) -> None:
-        self._worker_id = self._ids.new_id()
-        definitions = {flow_type: flow.runner.definition() for flow_type, flow in self._flows.items()}
+        worker_id = self._ids.new_id()
         lease_ms = round(self._options.lease.total_seconds() * 1000)
-        await self._store.register_worker(Worker(self._worker_id, definitions, lease_ms), self._clock.now_ms())
+        await self._store.register_worker(Worker(worker_id, self._definitions, lease_ms), self._clock.now_ms())
+        self._worker_id = worker_id
+        self._unsure = False
+        self._lost.clear()
+        self._registered.set()
+        self._work.set()
 
     def _changed(self, change: Change) -> None:
         if not change.work:
             return
-        if change.sessions is None:
-            for actor in self._actors.values():
-                actor.poke()
-            self._work.set()
-            return
-        for session_id in change.sessions:
-            owned = self._actors.get(session_id)
-            if owned is not None:
-                owned.poke()
+        self._crew.poke(change.sessions)
         # Also when all of them are ours: an actor may be releasing its session right now.
         self._work.set()
 
-    async def _claim_loop(self) -> None:
-        """Claims whatever is due, whenever there may be something."""
-        while True:
-            await self._wait_for_work()
-            self._work.clear()
-            try:
-                while not self._stopping and self.active < self._options.max_sessions:
-                    limit = min(CLAIM_BATCH, self._options.max_sessions - self.active)
-                    claimed = await self._store.claim(self._worker_id, tuple(self._flows), limit, self._clock.now_ms())
-                    for session in claimed:
-                        self._adopt(session)
-                    if len(claimed) < limit:
-                        break
-                    # Let the sessions make a step first: under load this leaves the rest to less busy workers.
-                    await asyncio.sleep(0)
-            except (StoreError, InjectedFault) as error:
-                logger.warning("claiming failed, trying again: %s", error)
-                await self._give_back_unheld()
-                self._work.set()
-
-    async def _give_back_unheld(self) -> None:
-        """After a failed claim: it may be on disk all the same, and then nobody would run what it took."""
-        while True:
-            await asyncio.sleep(FIRST_RETRY_DELAY.total_seconds())
-            try:
-                await self._store.free_unheld(self._worker_id, tuple(self._actors), self._clock.now_ms())
-            except (StoreError, InjectedFault) as error:
-                logger.warning("freeing sessions after a failed claim failed, trying again: %s", error)
-            else:
-                return
-
-    async def _wait_for_work(self) -> None:
-        """Waits for a change of the store, or for the next deadline of a session that nobody owns."""
-        try:
-            wake_at_ms = await self._store.next_wake_ms(tuple(self._flows))
-        except StoreError:
-            wake_at_ms = self._clock.now_ms() + 1000
-        if wake_at_ms is None:
-            await self._work.wait()
-            return
-        delay = max(0, wake_at_ms - self._clock.now_ms() + 1) / 1000
-        try:
-            async with asyncio.timeout(delay):
-                await self._work.wait()
-        except TimeoutError:
-            pass
-
-    async def _lease_loop(self) -> None:
-        """Renews the lease; when it was lost, starts anew under another id."""
-        pause = self._options.lease.total_seconds() / 4
-        while True:
-            await asyncio.sleep(pause)
-            try:
-                await self._store.renew_worker(self._worker_id, self._clock.now_ms())
-            except LeaseLost:
-                logger.warning("worker %s was given up for dead; its sessions are dropped", self._worker_id)
-                for task in tuple(self._tasks.values()):
-                    task.cancel()
-                await self._register()
-                self._work.set()
-            except StoreError as error:
-                logger.warning("renewing the lease failed, trying again: %s", error)
-
-    async def _reap_loop(self) -> None:
-        while True:
-            await asyncio.sleep(REAP_INTERVAL.total_seconds())
-            try:
-                if await self._store.reap_workers(self._clock.now_ms()):
-                    self._work.set()
-            except StoreError as error:
-                logger.warning("looking for dead workers failed, trying again: %s", error)
-
-    # ------------------------------------------------------------ sessions
-
     def _adopt(self, claimed: ClaimedSession) -> None:
-        session_id = claimed.lease.session_id
-        actor = SessionActor(self._store, self._clock, self._hub, self._flows[claimed.flow_type], claimed)
-        self._actors[session_id] = actor
-        self._tasks[session_id] = asyncio.create_task(self._run(actor), name=f"perdure session {session_id}")
-        lingering = [other for other in self._actors.values() if other.lingers]
-        for other in lingering[: max(0, len(lingering) - self._options.max_lingering)]:
-            other.drain()
-
-    async def _run(self, actor: SessionActor) -> None:
-        try:
-            await actor.run(self._options.linger)
-            self._failures.pop(actor.session_id, None)
-        except LeaseLost:
-            logger.info("session %s has another owner now", actor.session_id)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the session and the worker must go on
-            await self._give_back(actor, error)
-        finally:
-            was_full = self.active >= self._options.max_sessions
-            if self._actors.get(actor.session_id) is actor:
-                del self._actors[actor.session_id]
-                del self._tasks[actor.session_id]
-            # Work that the session leaves is told of by its release; a deadline, or room for another session, is not.
-            if was_full or actor.state.status is SessionStatus.WAITING:
-                self._work.set()
-
-    async def _give_back(self, actor: SessionActor, error: Exception) -> None:
-        """Frees a session whose actor failed, after a pause that grows with each failure in a row."""
-        failures = self._failures[actor.session_id] = self._failures.get(actor.session_id, 0) + 1
-        delay = min(FIRST_RETRY_DELAY * 2 ** min(failures - 1, 20), MAX_RETRY_DELAY)
-        known = isinstance(error, (StoreError, InjectedFault))
-        logger.warning(
-            "session %s stopped (%s); it goes on from what is stored in %.2f s",
-            actor.session_id,
-            error,
-            delay.total_seconds(),
-            exc_info=None if known else error,
+        flow, definition = self._flows[claimed.flow_type], self._definitions[claimed.flow_type]
+        self._crew.adopt(
+            SessionActor(
+                self._store, self._clock, self._hub, flow, definition, claimed, began_to_linger=self._crew.rests
+            )
         )
-        while True:
-            await asyncio.sleep(delay.total_seconds())
-            try:
-                await self._free(actor.lease)
-            except LeaseLost:
-                return
-            except (StoreError, InjectedFault) as again:
-                logger.warning("freeing session %s failed, trying again: %s", actor.session_id, again)
-            else:
-                return
 
-    async def _free(self, lease: Lease) -> None:
-        write = SessionWrite(kinds=(DurableWrite.SESSION_RELEASED,), release=True)
-        await self._store.commit(lease, write, self._clock.now_ms())
+
+async def _set_within(event: asyncio.Event, seconds: float | None) -> None:
+    """Waits until the event is set, but no longer than ``seconds``."""
+    try:
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    except TimeoutError:
+        pass
+
+
+async def _cancel(tasks: Sequence[asyncio.Task[object]]) -> None:
+    """Cancels tasks and waits until they are over."""
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

@@ -139,7 +139,7 @@ def _advance(loop: Loop) -> None:
     turn = loop.open_turn()
     if turn is not None and turn.ending is not None:
         wind_down(loop, turn.ending)
-    if loop.closed or loop.blocked is not None:
+    if loop.blocked is not None:
         return
     if not loop.checking and not loop.draining:
         _start_what_is_due(loop)

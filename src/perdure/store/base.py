@@ -98,7 +98,7 @@ class InboxKind(enum.Enum):
 class InboxItem:
     """Something for the owner of a session, in order of ``position``.
 
-    ``turn_id``: of a message, the turn it will start; of a cancel, the turn to cancel, or ``None`` for the open one.
+    ``turn_id``: of a message, the turn it will start; of a cancel, the turn to cancel.
     ``message``: of a message, which stays in the inbox until its turn begins.
     ``interrupt_id``, ``approved``, ``payload``, ``rejection`` and ``resolved_by``: of an answer; ``rejection`` is
     what the model sees of a no, ``None`` for ADK's words.
@@ -295,7 +295,7 @@ class InterruptPut:
 
 @dataclass(frozen=True, slots=True)
 class InterruptEnd:
-    """Expire or withdraw an interrupt, unless it was answered first."""
+    """Expire an interrupt, which is refused when it was answered first; or withdraw it, unless it was."""
 
     interrupt_id: str
     status: InterruptStatus
@@ -445,7 +445,9 @@ class SessionStore(Protocol):
         ...
 
     async def accept_cancel(self, session_id: str, turn_id: str | None, request: Request, now_ms: int) -> None:
-        """Asks the owner to cancel a turn.  Without an open turn and a ``turn_id`` this does nothing.
+        """Asks the owner to cancel a turn; ``turn_id`` ``None`` means the one that is open now.
+
+        Without an open turn and a ``turn_id`` this does nothing.
 
         Raises:
             SessionNotFound, RequestConflict
@@ -456,7 +458,7 @@ class SessionStore(Protocol):
     async def accept_close(self, session_id: str, request: Request, now_ms: int) -> None:
         """Asks the owner to close the session; from now on messages are refused.  Closing twice is no error.
 
-        A session without an open turn and without queued messages is closed at once, whether or not a worker is up.
+        A session without an owner, an open turn and queued messages is closed at once, whether or not a worker is up.
 
         Raises:
             SessionNotFound
@@ -575,6 +577,7 @@ class SessionStore(Protocol):
 
         Raises:
             LeaseLost: the session has another owner (or none) by now; nothing was written.
+            InterruptAlreadyResolved: it would expire an interrupt that was answered first; nothing was written.
             PayloadTooLarge
         """
         ...

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from tests.unit.store.builders import BLOCKED, FLOW, NOW, claim, open_turn, request
+from tests.unit.store.builders import BLOCKED, FLOW, IDLE, NOW, claim, open_turn, request
 
 from perdure.errors import (
     InterruptAlreadyResolved,
@@ -151,11 +151,17 @@ async def test_an_expired_or_withdrawn_interrupt_takes_no_answer(store: SqliteSt
     assert expired.resolved_at is not None
 
 
-async def test_an_answer_that_was_first_is_not_expired_afterwards(store: SqliteStore) -> None:
+async def test_an_answer_that_was_first_does_not_expire(store: SqliteStore) -> None:
     owner = await open_turn(store)
     await owner.ask()
-    await store.answer_interrupt("s", "t1:c1", YES, request(), NOW)
-    await owner.commit(interrupt_ends=(InterruptEnd("t1:c1", InterruptStatus.EXPIRED),))
+    answer = Answer(approved=True, resolved_by="ann")
+    await store.answer_interrupt("s", "t1:c1", answer, request(), NOW)
+    with pytest.raises(InterruptAlreadyResolved) as refused:
+        await owner.commit(interrupt_ends=(InterruptEnd("t1:c1", InterruptStatus.EXPIRED),), session=IDLE)
+    assert refused.value.resolved_by == "ann"
+    assert (await store.read_interrupt("s", "t1:c1")).status is InterruptStatus.APPROVED
+    assert (await store.read_snapshot("s", NOW)).status is SessionStatus.RUNNING, "nothing was written"
+    await owner.commit(interrupt_ends=(InterruptEnd("t1:c1", InterruptStatus.WITHDRAWN),))
     assert (await store.read_interrupt("s", "t1:c1")).status is InterruptStatus.APPROVED
 
 

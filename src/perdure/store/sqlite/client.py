@@ -247,65 +247,70 @@ def accept_cancel(session_id: str, turn_id: str | None, request: Request, now_ms
                 session_id=session_id,
                 turn_id=turn_id,
             )
-        if turn_id is None and session.open_turn_key is None:
+        # Whichever turn is open now is meant, not one that begins before the owner looks.
+        meant = turn_id or _open_turn_id(transaction, session)
+        if meant is None:
             return
         transaction.starts(DurableWrite.REQUEST_ACCEPTED)
-        _put_into_inbox(transaction, session.key, InboxKind.CANCEL, now_ms, turn_id=turn_id)
-        _remember(transaction, session.key, request, turn_id, now_ms)
+        _put_into_inbox(transaction, session.key, InboxKind.CANCEL, now_ms, turn_id=meant)
+        _remember(transaction, session.key, request, meant, now_ms)
         transaction.changed((session_id,), work=True)
 
     return write
 
 
+def _open_turn_id(transaction: Transaction, session: _Session) -> str | None:
+    if session.open_turn_key is None:
+        return None
+    turn_id: str = transaction.execute(_TURN_ID_OF, (session.open_turn_key,)).fetchone()[0]
+    return turn_id
+
+
 def _is_live(transaction: Transaction, session: _Session, turn_id: str) -> bool:
-    if session.open_turn_key is not None:
-        (open_turn_id,) = transaction.execute(_TURN_ID_OF, (session.open_turn_key,)).fetchone()
-        if open_turn_id == turn_id:
-            return True
+    if _open_turn_id(transaction, session) == turn_id:
+        return True
     return transaction.execute(_INBOX_HAS_MESSAGE, (session.key, turn_id)).fetchone() is not None
 
 
 def accept_close(session_id: str, request: Request, now_ms: int) -> Write[None]:
-    """REQUEST_ACCEPTED; and SESSION_CLOSED when there is nothing to wait for."""
+    """REQUEST_ACCEPTED; and SESSION_CLOSED when there is nobody to leave it to and nothing to wait for."""
 
     def write(transaction: Transaction) -> None:
         session = _known_session(transaction, session_id)
         if _earlier(transaction, session.key, session_id, request) is not None or session.closing:
             return
         queued = transaction.execute(_INBOX_HAS_MESSAGES, (session.key,)).fetchone() is not None
-        at_once = session.open_turn_key is None and not queued
-        closed = (DurableWrite.SESSION_CLOSED,) if at_once else ()
-        transaction.starts(DurableWrite.REQUEST_ACCEPTED, *closed)
-        if session.owner is not None or not at_once:
-            _put_into_inbox(transaction, session.key, InboxKind.CLOSE, now_ms)
+        at_once = session.owner is None and session.open_turn_key is None and not queued
         if at_once:
+            transaction.starts(DurableWrite.REQUEST_ACCEPTED, DurableWrite.SESSION_CLOSED)
             _close(transaction, session, session_id, now_ms)
         else:
+            transaction.starts(DurableWrite.REQUEST_ACCEPTED)
+            _put_into_inbox(transaction, session.key, InboxKind.CLOSE, now_ms)
             transaction.execute(_SESSION_CLOSING, (session.key,))
         _remember(transaction, session.key, request, None, now_ms)
-        transaction.changed((session_id,), work=session.owner is not None or not at_once)
+        transaction.changed((session_id,), work=not at_once)
 
     return write
 
 
 def _close(transaction: Transaction, session: _Session, session_id: str, now_ms: int) -> None:
-    """Closes a session that has nothing to do.  An owner, if there is one, hears of it and shows the event itself."""
+    """Closes a session that nobody owns and that has nothing to do."""
     fence, *ring = transaction.execute(_SESSION_CLOSE, (session.key, now_ms)).fetchone()
-    if session.await_step_id is not None and session.owner is None:
+    if session.await_step_id is not None:
         name, status = StepName.AWAIT_USER_MESSAGE.value, StepStatus.CANCELLED.value
         step = (session.key, -1, session.await_step_id, None, name, status, 0, "", None, None, now_ms, None)
         transaction.execute(_STEP_PUT, step)
-    if session.owner is None:
-        event = AgentEvent(
-            cursor=cursor_for(fence, 1),
-            type=AgentEventType.SESSION_CLOSED,
-            session_id=session_id,
-            turn_id=None,
-            created_at=to_datetime(now_ms),
-        )
-        rest = Ring(*ring)
-        append(transaction, session.key, fence, rest, [event_row(1, event)])
-        transaction.execute(_SESSION_COUNT_EVENTS, (rest.size, rest.trimmed_fence, rest.trimmed_number, session.key))
+    event = AgentEvent(
+        cursor=cursor_for(fence, 1),
+        type=AgentEventType.SESSION_CLOSED,
+        session_id=session_id,
+        turn_id=None,
+        created_at=to_datetime(now_ms),
+    )
+    rest = Ring(*ring)
+    append(transaction, session.key, fence, rest, [event_row(1, event)])
+    transaction.execute(_SESSION_COUNT_EVENTS, (rest.size, rest.trimmed_fence, rest.trimmed_number, session.key))
 
 
 def delete_session(session_id: str) -> Write[None]:

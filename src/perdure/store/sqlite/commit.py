@@ -10,9 +10,10 @@ import sqlite3
 from dataclasses import dataclass
 from typing import Any
 
-from perdure.errors import LeaseLost, TurnNotFound, UsageError
-from perdure.session.model import SessionStatus, Usage
-from perdure.store.base import Lease, SessionPut, SessionWrite, TurnBegin
+from perdure.clock import to_datetime
+from perdure.errors import InterruptAlreadyResolved, LeaseLost, TurnNotFound, UsageError
+from perdure.session.model import InterruptStatus, SessionStatus, Usage
+from perdure.store.base import InterruptEnd, Lease, SessionPut, SessionWrite, TurnBegin
 from perdure.store.codec import error_to_json
 from perdure.store.sqlite.events import Ring, append
 from perdure.store.sqlite.prepare import PreparedMessage, PreparedWrite
@@ -26,6 +27,7 @@ _CALL_RECORD = sql("call_record")
 _INBOX_MOVES = sql("inbox_moves")
 _INBOX_TAKE = sql("inbox_take")
 _INBOX_TAKE_MESSAGE = sql("inbox_take_message")
+_INTERRUPT_ANSWER_OF = sql("interrupt_answer_of")
 _INTERRUPT_END = sql("interrupt_end")
 _INTERRUPT_INSERT = sql("interrupt_insert")
 _LEASE_KEY = sql("lease_key")
@@ -205,7 +207,25 @@ class _Application:
             facts = (session_key, put.interrupt_id, self._turn_key(put.turn_id), put.call_id, put.kind.value)
             self.transaction.execute(_INTERRUPT_INSERT, (*facts, put.created_at_ms, put.deadline_ms))
         for end in write.interrupt_ends:
-            self.transaction.execute(_INTERRUPT_END, (end.status.value, self.now_ms, session_key, end.interrupt_id))
+            self._end_interrupt(end)
+
+    def _end_interrupt(self, end: InterruptEnd) -> None:
+        """Expires or withdraws an interrupt.  The answer of a person who was first counts: it must not expire (J6)."""
+        key = self.session.key
+        ended = self.transaction.execute(_INTERRUPT_END, (end.status.value, self.now_ms, key, end.interrupt_id))
+        if ended.rowcount or end.status is not InterruptStatus.EXPIRED:
+            return
+        answer = self.transaction.execute(_INTERRUPT_ANSWER_OF, (key, end.interrupt_id)).fetchone()
+        if answer is not None:
+            resolved_by, resolved_at_ms = answer
+            raise InterruptAlreadyResolved(
+                f"interrupt {end.interrupt_id!r} of session {self.lease.session_id!r} was answered before it expired; "
+                "nothing was written: read the inbox, and go on with the answer",
+                session_id=self.lease.session_id,
+                interrupt_id=end.interrupt_id,
+                resolved_by=resolved_by,
+                resolved_at=to_datetime(resolved_at_ms).isoformat(),
+            )
 
     # ------------------------------------------------------------ parts of a turn
 
@@ -307,7 +327,7 @@ class _Application:
         session = self.session
         session.closed = int(session.closed or put.closed)
         status = SessionStatus.CLOSED if session.closed else put.status
-        rests = status in (SessionStatus.IDLE, SessionStatus.WAITING)
+        rests = status in (SessionStatus.IDLE, SessionStatus.WAITING, SessionStatus.BLOCKED)
         if rests and self.transaction.execute(_INBOX_MOVES, (session.key, status.value)).fetchone():
             status = SessionStatus.RUNNING
         session.status = status.value

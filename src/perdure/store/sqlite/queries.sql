@@ -26,13 +26,19 @@ UPDATE meta SET value = max(CAST(value AS INTEGER), (SELECT fence FROM sessions 
 WHERE name = 'fence_floor';
 
 -- name: session_take_position
--- The session has a new inbox item: gives it a position, and wakes the session unless it is owned (its owner looks by
--- itself), closed, or blocked (then only a cancel or a close can get it going).
+-- The session has a new inbox item: gives it a position, and, if the session can go on with the item, wakes it unless it
+-- is owned (its owner looks by itself).  A blocked session goes on with a cancel or a close only, one that waits with
+-- anything but a message.
 UPDATE sessions
 SET inbox_count = inbox_count + 1,
-    status = CASE WHEN status = 'idle' OR (status = 'waiting' AND ?2 <> 'message') THEN 'running' ELSE status END,
+    status = CASE
+        WHEN status = 'idle' OR (status = 'waiting' AND ?2 <> 'message')
+          OR (status = 'blocked' AND ?2 IN ('cancel', 'close')) THEN 'running'
+        ELSE status END,
     due_since_ms = CASE
         WHEN owner IS NOT NULL OR closed OR (blocked IS NOT NULL AND ?2 NOT IN ('cancel', 'close')) THEN due_since_ms
+        WHEN ?2 = 'message' AND EXISTS (SELECT 1 FROM turns AS t WHERE t.turn_key = open_turn_key
+                                        AND t.status = 'waiting') THEN due_since_ms
         ELSE coalesce(due_since_ms, ?3) END,
     updated_at_ms = ?3
 WHERE session_key = ?1
@@ -48,8 +54,10 @@ VALUES (?, ?, ?, ?, ?, ?, ?);
 SELECT 1 FROM inbox WHERE session_key = ? AND kind = 'message' AND turn_id = ?;
 
 -- name: inbox_moves
--- Whether something is in the inbox that a session can go on with: anything when it is idle, else not a message.
-SELECT 1 FROM inbox WHERE session_key = ?1 AND (?2 = 'idle' OR kind <> 'message') LIMIT 1;
+-- Whether something is in the inbox that a session can go on with: anything when it is idle, all but a message when it
+-- waits, a cancel or a close when it is blocked.
+SELECT 1 FROM inbox
+WHERE session_key = ?1 AND (?2 = 'idle' OR kind IN ('cancel', 'close') OR (?2 = 'waiting' AND kind = 'answer')) LIMIT 1;
 
 -- name: inbox_has_messages
 -- Whether any message is queued.
@@ -68,11 +76,11 @@ INSERT INTO requests (session_key, request_id, fingerprint, turn_id, created_at_
 UPDATE sessions SET closing = 1 WHERE session_key = ?;
 
 -- name: session_close
--- Closes a session that has nothing to do.  The fence moves on, so that the closing event has a cursor of its own.
+-- Closes a session that nobody owns and that has nothing to do.  The fence moves on, so that the closing event has a
+-- cursor of its own.
 UPDATE sessions
 SET closing = 1, closed = 1, status = 'closed', await_step_id = NULL, due_since_ms = NULL, wake_at_ms = NULL,
-    fence = CASE WHEN owner IS NULL THEN fence + 1 ELSE fence END,
-    updated_at_ms = ?2
+    fence = fence + 1, updated_at_ms = ?2
 WHERE session_key = ?1
 RETURNING fence, event_capacity, event_bytes, trimmed_fence, trimmed_number;
 
@@ -217,8 +225,10 @@ SET owner = NULL,
     wake_at_ms = ?3,
     due_since_ms = CASE
         WHEN closed THEN NULL
-        WHEN EXISTS (SELECT 1 FROM inbox AS i WHERE i.session_key = sessions.session_key
-                     AND (sessions.blocked IS NULL OR i.kind IN ('cancel', 'close'))) THEN ?2
+        WHEN EXISTS (SELECT 1 FROM inbox AS i LEFT JOIN turns AS t ON t.turn_key = sessions.open_turn_key
+                     WHERE i.session_key = sessions.session_key
+                     AND (i.kind IN ('cancel', 'close') OR sessions.blocked IS NULL
+                          AND (i.kind <> 'message' OR t.status IS NOT 'waiting'))) THEN ?2
         WHEN blocked IS NULL AND EXISTS (SELECT 1 FROM turns AS t WHERE t.turn_key = open_turn_key
                                          AND t.status = 'running') THEN ?2
         END
@@ -299,6 +309,11 @@ ON CONFLICT (session_key, interrupt_id) DO NOTHING;
 -- Expires or withdraws an interrupt, unless it was answered first (J6).
 UPDATE interrupts SET status = ?, resolved_at_ms = ? WHERE session_key = ? AND interrupt_id = ? AND status = 'pending';
 
+-- name: interrupt_answer_of
+-- Who answered an interrupt, and when; nothing when nobody did.
+SELECT resolved_by, resolved_at_ms FROM interrupts
+WHERE session_key = ? AND interrupt_id = ? AND status IN ('approved', 'rejected');
+
 -- name: message_insert
 -- The next message of the log.
 INSERT INTO messages (session_key, position, turn_key, role, author, tool_name, tool_call_id, images, created_at_ms, text, item)
@@ -371,8 +386,10 @@ SET owner = NULL,
                   WHERE w.session_key = sessions.session_key AND w.status = 'pending'),
     due_since_ms = CASE
         WHEN closed THEN NULL
-        WHEN EXISTS (SELECT 1 FROM inbox AS i WHERE i.session_key = sessions.session_key
-                     AND (sessions.blocked IS NULL OR i.kind IN ('cancel', 'close'))) THEN ?2
+        WHEN EXISTS (SELECT 1 FROM inbox AS i LEFT JOIN turns AS t ON t.turn_key = sessions.open_turn_key
+                     WHERE i.session_key = sessions.session_key
+                     AND (i.kind IN ('cancel', 'close') OR sessions.blocked IS NULL
+                          AND (i.kind <> 'message' OR t.status IS NOT 'waiting'))) THEN ?2
         WHEN blocked IS NULL AND EXISTS (SELECT 1 FROM turns AS t WHERE t.turn_key = open_turn_key
                                          AND t.status = 'running') THEN ?2
         END
