@@ -87,7 +87,10 @@ async def test_an_answer_that_crosses_a_claim_reaches_the_tool(tmp_path: Path) -
 async def test_a_cancel_means_the_turn_that_was_open_when_it_was_accepted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(SessionActor, "poke", lambda self: None)  # the owner does not look
+    def look_away(self: SessionActor) -> None:
+        """The owner does not look."""
+
+    monkeypatch.setattr(SessionActor, "poke", look_away)
     world = World(tmp_path)
     flow = world.flow()
     async with world.engine(flow) as engine:

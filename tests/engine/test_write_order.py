@@ -10,8 +10,8 @@ from perdure import AgentSessionClient, TurnStatus
 from perdure.engine.actor import SessionActor
 from perdure.engine.book import TurnBook
 from perdure.engine.running import RunningSteps
-from perdure.store.sqlite import SqliteStore
 from perdure.session.state import RunModel
+from perdure.store.sqlite import SqliteStore
 
 
 async def test_a_flush_that_falls_due_as_its_turn_ends_does_not_come_behind_the_end(
