@@ -76,7 +76,7 @@ async def worker_child(path: Path, *tools: str) -> AsyncGenerator[WorkerChild]:
 # ---------------------------------------------------------------- inside the child
 
 
-def hold_tool(folder: Path) -> Tool:
+def hold_tool(path: Path) -> Tool:
     """A read that never returns the first time an order is read, and at once the second time."""
 
     async def hold(order_id: str) -> dict[str, Any]:
@@ -85,7 +85,7 @@ def hold_tool(folder: Path) -> Tool:
         Args:
             order_id: the order's id.
         """
-        marker = folder / f"held-{order_id}"
+        marker = path.with_suffix(f".held-{order_id}")
         if not marker.exists():
             marker.touch()
             _say("holding")
@@ -100,7 +100,7 @@ def _say(word: str) -> None:
 
 
 async def _serve(path: Path, names: Sequence[str]) -> None:
-    tools = {"lookup": lookup, "refund": refund, "hold": hold_tool(path.parent)}
+    tools = {"lookup": lookup, "refund": refund, "hold": hold_tool(path)}
     flow = orders_flow([tools[name] for name in names])
     async with open_engine(f"sqlite:///{path}", flows=[flow]) as engine:
         await engine.serve(ready=lambda: _say("ready"))

@@ -137,7 +137,7 @@ def profiled() -> Generator[Profile]:
         names = {thread.ident: thread.name for thread in threading.enumerate()}
         for thread in yappi.get_thread_stats():
             functions = yappi.get_func_stats(filter={"ctx_id": thread.id})
-            _Carrier(names.get(thread.tid, thread.name), functions).carry_into(found)
+            _Carrier(str(names.get(thread.tid, thread.name)), functions).carry_into(found)
 
 
 class _Carrier:

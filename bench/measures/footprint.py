@@ -57,9 +57,12 @@ def _cpu_seconds(process: psutil.Process) -> float:
 
 
 async def measure_waiting(conditions: Conditions) -> Sequence[Row]:
-    """Memory of a worker per thousand sessions that wait for an approval."""
+    """Memory of a worker per thousand sessions that wait for an approval.
+
+    The first sessions fill what has a fixed size (SQLite's page cache, the turns that linger), so they do not count.
+    """
     path = conditions.folder / "waiting.db"
-    few, more = conditions.count(200, 4), conditions.count(1000, 8)
+    few, more = conditions.count(1000, 4), conditions.count(1000, 8)
     async with DurableSide(path, worker=False) as side, worker_child(path, "refund") as child:
         process = psutil.Process(child.pid)
         await _start_waiting(side, range(few))

@@ -230,6 +230,8 @@ class AgentSessionClient:
         Raises:
             SessionNotFound
         """
+        # The store may answer without a pause, and a loop around this must not keep the worker from running.
+        await asyncio.sleep(0)
         return await self._store.read_snapshot(session_id, self._now())
 
     async def wait(self, session_id: str, *, timeout: float | None = None) -> AgentSnapshot:

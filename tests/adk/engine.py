@@ -23,7 +23,7 @@ from perdure.session.model import (
     Usage,
     UserMessage,
 )
-from perdure.session.policy import EFFECT_RULES, GiveUp, after_failure
+from perdure.session.policy import EFFECT_RULES, GiveUp, TryAgain, after_failure
 from perdure.session.runner import (
     AgentFrameworkRunner,
     Approval,
@@ -98,6 +98,7 @@ class Log:
         self.disk = disk
         self.deltas: list[tuple[AgentEventType, str, int]] = []
         self.nudges = 0
+        self.nudged = asyncio.Event()
         self.history_loads = 0
 
     def now_ms(self) -> int:
@@ -117,7 +118,8 @@ class Log:
         return self.disk.messages[: self.disk.start.history_length]
 
     async def load_state(self) -> JsonObject:
-        return json.loads(json.dumps(self.disk.state_at_start))
+        state: JsonObject = json.loads(json.dumps(self.disk.state_at_start))
+        return state
 
     async def record_model_call(self, key: str, response: str, usage: Usage, settled_at_ms: int) -> ModelCall:
         self.disk.write()
@@ -133,6 +135,7 @@ class Log:
 
     def nudge(self) -> None:
         self.nudges += 1
+        self.nudged.set()
 
 
 Decide = Callable[[CallRequest], Approval | str | None]
@@ -276,7 +279,7 @@ class Engine:
                 disk.results[call_id] = json.loads(json.dumps(outcome.result))
                 self._record(call_id, RecordStatus.SUCCEEDED, outcome.outcome, None)
                 return True
-            what = GiveUp(RecordStatus.FAILED)
+            what: TryAgain | GiveUp = GiveUp(RecordStatus.FAILED)
             if not outcome.final:
                 what = after_failure(request.effect, request.retry.max_attempts, attempts, request.retry)
             disk.write()

@@ -6,13 +6,21 @@ from typing import Any
 
 from google.adk.agents import LlmAgent
 from google.adk.models.llm_request import LlmRequest
-from google.adk.tools import ToolContext
-from tests.adk.engine import Disk, Engine
+from google.adk.tools.tool_context import ToolContext
+from tests.adk.engine import Crash, Disk, Engine
 from tests.adk.model import Flaky, ScriptedModel, calls, says
 from tests.adk.worlds import World
 
 from perdure.errors import ToolExecutionError
-from perdure.session.model import ErrorInfo, JsonObject, MessageRole, RecordStatus, TurnStatus, UserMessage
+from perdure.session.model import (
+    OUTCOME_UNKNOWN_TOOL_RESULT,
+    ErrorInfo,
+    JsonObject,
+    MessageRole,
+    RecordStatus,
+    TurnStatus,
+    UserMessage,
+)
 from perdure.session.policy import ToolEffect
 from perdure.session.runner import CallRecord, ClosedCall, DriveBlocked
 
@@ -69,7 +77,7 @@ async def test_each_call_gets_the_result_of_its_record_and_the_note_tells_them_a
         (RecordStatus.FAILED, None, ErrorInfo(code="not_run", message="The tool was not run: the turn ended first.")),
     ]
     closed = [
-        ClosedCall(request, CallRecord(request.call_id, number, *record, 1))  # type: ignore[arg-type]  # a mixed row
+        ClosedCall(request, CallRecord(request.call_id, number, *record, 1))
         for number, (request, record) in enumerate(zip(blocked.calls, records, strict=True))
     ]
     disk = engine.disk
@@ -85,7 +93,7 @@ async def test_each_call_gets_the_result_of_its_record_and_the_note_tells_them_a
         {"paid": 1},
         {"error": "The tool call failed: no"},
         {"error": "No way."},
-        {"error": closed[3].record.error.message if closed[3].record.error else _unknown()},
+        {"error": OUTCOME_UNKNOWN_TOOL_RESULT},
         {"error": "The tool was not run: the turn ended first."},
     ]
     assert disk.state == {"paid": 1, "tried": True}
@@ -103,12 +111,6 @@ async def test_each_call_gets_the_result_of_its_record_and_the_note_tells_them_a
     await engine.turn("and now?")
     check_valid(one.model.requests[-1])
     assert disk.status is TurnStatus.COMPLETED
-
-
-def _unknown() -> str:
-    from perdure.session.model import OUTCOME_UNKNOWN_TOOL_RESULT
-
-    return OUTCOME_UNKNOWN_TOOL_RESULT
 
 
 async def test_a_turn_that_stored_nothing_keeps_the_user_s_words_and_state() -> None:
@@ -149,8 +151,6 @@ async def test_a_failed_turn_keeps_what_its_tools_did() -> None:
 
 
 async def test_a_crash_in_the_middle_of_a_failing_turn_ends_the_same() -> None:
-    from tests.adk.engine import Crash
-
     def build() -> World:
         return world(calls(("pay", {"amount": 3})), Flaky((ValueError("model broke"),) * 9))
 

@@ -8,14 +8,15 @@ from typing import Any
 
 import pytest
 from google.adk.agents import LlmAgent
-from google.adk.tools import ToolContext
-from tests.adk.engine import Disk
+from google.adk.tools.tool_context import ToolContext
+from tests.adk.engine import Crash, Disk
 from tests.adk.model import ScriptedModel, calls, says
 from tests.adk.worlds import World
 
 from perdure.errors import NonDeterminismError
 from perdure.session.model import TurnStatus
 from perdure.session.policy import ToolEffect
+from perdure.session.runner import Approval
 
 
 def check(order: str) -> str:
@@ -43,7 +44,7 @@ def world(pay_tool: Callable[..., Any] = pay, name: str = "pay", **agent: Any) -
     pay_tool.__name__ = name
     replies = [calls(("check", {"order": "1"})), calls(("pay", {"order": "1"})), says("done")]
     model = ScriptedModel(replies=replies)
-    options = {"instruction": "Pay.", "tools": [check, pay_tool], **agent}
+    options: dict[str, Any] = {"instruction": "Pay.", "tools": [check, pay_tool], **agent}
     return World(
         model, LlmAgent(name="payer", model=model, **options), options={"default_tool_effect": ToolEffect.READ}
     )
@@ -55,8 +56,6 @@ async def _waiting() -> Disk:
     original = world()
     original.options = {"default_tool_effect": ToolEffect.UNCLASSIFIED}
     engine = original.engine(disk, decide=lambda request: None)
-    from perdure.session.runner import Approval
-
     engine.decide = lambda request: Approval() if request.tool_name == "check" else None
     engine.begin("go")
     assert not await engine.go_on()
@@ -139,7 +138,11 @@ async def test_a_callback_that_now_answers_the_call() -> None:
 
 async def test_a_callback_that_now_answers_for_the_model() -> None:
     disk = await _waiting()
-    error = await _refused(world(before_model_callback=lambda **_: says("no model")), disk)
+
+    def answer(**_: Any) -> Any:
+        return says("no model")
+
+    error = await _refused(world(before_model_callback=answer), disk)
     assert "end of the invocation" in str(error.facts["found"])
     await _goes_on(disk)
 
@@ -181,8 +184,6 @@ async def test_a_class_that_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
     def build() -> World:
         model = ScriptedModel(replies=[calls(("find", {"order": "1"})), says("done")])
         return World(model, LlmAgent(name="finder", model=model, tools=[find]))
-
-    from tests.adk.engine import Crash
 
     disk = Disk(crash_at=4)
     engine = build().engine(disk)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -12,10 +13,10 @@ from google.adk.tools.exit_loop_tool import exit_loop
 from google.genai import types
 from tests.adk.engine import Disk, Log
 from tests.adk.model import ScriptedModel, calls, says
-from tests.adk.worlds import World
+from tests.adk.worlds import World, two_responses
 
 from perdure.errors import NonDeterminismError, UsageError
-from perdure.session.model import RecordStatus, UserMessage
+from perdure.session.model import ImageInput, RecordStatus, UserMessage
 from perdure.session.policy import ToolEffect
 from perdure.session.runner import (
     CallRecord,
@@ -133,11 +134,21 @@ async def test_a_model_call_that_falls_due_while_nobody_drives_is_announced() ->
     assert log.nudges == 0
     records = [await _settled(live, request, number + 2) for number, request in enumerate(blocked.calls)]
     live.hand_out(records)
-    while not log.nudges:
-        await __import__("asyncio").sleep(0)
+    await log.nudged.wait()
     assert log.nudges == 1
     assert isinstance(await live.drive("step-2", ()), DriveFinished)
     await live.close()
+
+
+async def test_each_response_of_a_model_call_is_a_group_of_its_own() -> None:
+    engine = two_responses().engine()
+    await engine.turn("go")
+    assert [(request.arguments["n"], request.group) for request in engine.disk.requests.values()] == [
+        (1, "stepper@1||stepper|1"),
+        (2, "stepper@1||stepper|1/2"),
+        (3, "stepper@1||stepper|1/2"),
+    ]
+    assert engine.disk.new_messages[-1].text == "ok"
 
 
 async def test_control_calls_are_told_once() -> None:
@@ -166,8 +177,8 @@ async def test_one_drive_at_a_time() -> None:
     engine = two_calls().engine()
     engine.begin("go")
     live = await engine.open()
-    drive = __import__("asyncio").ensure_future(live.drive("step-1", ()))
-    await __import__("asyncio").sleep(0)
+    drive = asyncio.ensure_future(live.drive("step-1", ()))
+    await asyncio.sleep(0)
     with pytest.raises(UsageError, match="hand_out"):
         await live.drive("step-1", ())
     await drive
@@ -220,8 +231,6 @@ async def test_a_callback_that_makes_up_a_call_gets_it_run() -> None:
 
 
 async def test_a_user_s_pictures_reach_the_model_and_the_store() -> None:
-    from perdure.session.model import ImageInput
-
     one = world(says("seen"), says("seen again"))
     engine = one.engine()
     picture = ImageInput(data=b"\xff\x00\xfe", mime_type="image/png")

@@ -15,13 +15,14 @@ from google.adk.models.base_llm import BaseLlm
 from google.adk.models.llm_request import LlmRequest
 from google.adk.models.llm_response import LlmResponse
 from google.adk.plugins.base_plugin import BasePlugin
-from google.adk.tools import ToolContext
 from google.adk.tools.base_tool import BaseTool
+from google.adk.tools.tool_context import ToolContext
 from pydantic import PrivateAttr
 from tests.adk.engine import Engine
 from tests.adk.model import ScriptedModel, calls, says
 from tests.adk.worlds import World
 
+from perdure.errors import UsageError
 from perdure.session.runner import DriveBlocked, LiveTurn
 
 
@@ -190,6 +191,20 @@ async def test_while_a_model_answers(quiet_loop: list[Any]) -> None:
         await drive
     await live.close()
     assert _tasks() == before
+    assert log == []
+
+
+async def test_who_waits_for_a_dropped_turn_is_told(quiet_loop: list[Any]) -> None:
+    log: list[str] = []
+    model = StuckModel()
+    _, live = await _open(_world(log, model, []))
+    drive = asyncio.ensure_future(live.drive("step", ()))
+    ready = asyncio.ensure_future(live.ready("call"))
+    await model.asked.wait()
+    await live.close()
+    for waiting in (drive, ready, live.call_tool("call", 1, None), live.replayed()):
+        with pytest.raises(UsageError, match="dropped"):
+            await waiting
     assert log == []
 
 

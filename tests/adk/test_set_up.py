@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from google.adk.agents import LlmAgent, LoopAgent, RunConfig, SequentialAgent
+from google.adk.agents import BaseAgent, LlmAgent, RunConfig
 from google.adk.agents.run_config import StreamingMode  # type: ignore[attr-defined]  # ADK's documented import
 from google.adk.apps.app import App
 from google.adk.code_executors import BuiltInCodeExecutor, UnsafeLocalCodeExecutor
@@ -56,7 +56,8 @@ def agent(**more: Any) -> LlmAgent:
 
 
 def flow(root: Any = None, **options: Any) -> Any:
-    return adk_agent_session_flow(root if root is not None else agent(), **{"flow_type": "Flow", **options})
+    given: dict[str, Any] = {"flow_type": "Flow", **options}
+    return adk_agent_session_flow(root if root is not None else agent(), **given)
 
 
 @pytest.mark.parametrize(
@@ -102,9 +103,8 @@ def test_agents(more: dict[str, Any], words: str) -> None:
         flow(agent(**more))
 
 
-@pytest.mark.filterwarnings("ignore:.*deprecated:DeprecationWarning")
 def test_roots() -> None:
-    for root in (SequentialAgent(name="s"), App(name="A", root_agent=LoopAgent(name="l"))):
+    for root in (BaseAgent(name="s"), App(name="A", root_agent=BaseAgent(name="l"))):
         with pytest.raises(UsageError, match="pass an LlmAgent"):
             flow(root)
     with pytest.raises(UsageError, match="type str"):
@@ -113,7 +113,7 @@ def test_roots() -> None:
 
 def test_a_plugin_with_our_name() -> None:
     app = App(name="A", root_agent=agent(), plugins=[BasePlugin(name="perdure_watcher")])
-    with pytest.raises(UsageError, match="App.plugins"):
+    with pytest.raises(UsageError, match=r"App\.plugins"):
         flow(app)
 
 

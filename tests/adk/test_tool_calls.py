@@ -10,10 +10,11 @@ import pytest
 from google.adk.agents import LlmAgent
 from google.adk.agents.run_config import RunConfig, ToolThreadPoolConfig
 from google.adk.memory import InMemoryMemoryService
-from google.adk.tools import ToolContext, load_memory
 from google.adk.tools.base_tool import BaseTool
 from google.adk.tools.exit_loop_tool import exit_loop
 from google.adk.tools.function_tool import FunctionTool
+from google.adk.tools.load_memory_tool import load_memory_tool
+from google.adk.tools.tool_context import ToolContext
 from google.genai import types
 from tests.adk.engine import Crash, Disk, Engine
 from tests.adk.model import ScriptedModel, calls, says
@@ -123,7 +124,7 @@ async def test_an_error_callback_that_raises_fails_the_turn_with_its_own_error()
         """Fails."""
         raise ToolExecutionError("no")
 
-    def callback(**given: Any) -> None:
+    def callback(tool: BaseTool, args: dict[str, Any], tool_context: ToolContext, error: Exception) -> None:
         raise LookupError("callback broke")
 
     one = world(calls(("fail", {})), tools=[fail])
@@ -168,7 +169,7 @@ async def test_a_write_that_raises_is_unknown_and_its_callback_sees_the_exceptio
 
     one = world(calls(("charge", {})), tools=[charge], effect=ToolEffect.UNCLASSIFIED, approvals="declared")
     assert isinstance(one.agent, LlmAgent)
-    one.agent.on_tool_error_callback = lambda **given: seen.append(repr(given["error"]))
+    one.agent.on_tool_error_callback = lambda tool, args, tool_context, error: seen.append(repr(error))
     engine = one.engine()
     await engine.turn("go")
     assert responses(engine) == [{"error": OUTCOME_UNKNOWN_TOOL_RESULT}]
@@ -224,6 +225,23 @@ async def test_who_is_asked() -> None:
 def gate_body() -> str:
     """Gated."""
     return "ok"
+
+
+async def test_a_gate_that_raises_lets_nothing_through() -> None:
+    ran: list[str] = []
+
+    def charge(tool_context: ToolContext) -> str:
+        """Charges."""
+        ran.append("charge")
+        return "charged"
+
+    def broken(tool_context: ToolContext) -> bool:
+        raise LookupError("gate broke")
+
+    engine = world(calls(("charge", {})), tools=[FunctionTool(charge, require_confirmation=broken)]).engine()
+    await engine.turn("go")
+    assert ran == []
+    assert responses(engine) == [{"error": "The tool call failed: gate broke"}]
 
 
 async def test_a_call_without_its_arguments_is_answered_by_adk_and_is_no_step() -> None:
@@ -335,10 +353,12 @@ async def test_where_sync_tools_run_can_be_chosen(options: dict[str, Any], threa
 
 async def test_a_cancelled_attempt_is_over_only_when_its_thread_is_and_changes_nothing() -> None:
     began, go_on, ended = asyncio.Event(), threading.Event(), threading.Event()
+    seen: list[ToolContext] = []
     loop = asyncio.get_running_loop()
 
     def work(tool_context: ToolContext) -> str:
         """Works."""
+        seen.append(tool_context)
         tool_context.state["half"] = "done"
         loop.call_soon_threadsafe(began.set)
         assert go_on.wait(60)
@@ -360,6 +380,7 @@ async def test_a_cancelled_attempt_is_over_only_when_its_thread_is_and_changes_n
     with pytest.raises(asyncio.CancelledError):
         await attempt
     assert ended.is_set()
+    assert "half" not in seen[0].session.state  # its siblings do not see it
     not_run = ErrorInfo(code="not_run", message=f"{TOOL_CALL_NOT_RUN_ERROR_PREFIX}: it took too long.")
     record = CallRecord(request.call_id, 2, RecordStatus.FAILED, None, not_run, 1)
     finished = await live.drive("step", (record,))
@@ -369,9 +390,30 @@ async def test_a_cancelled_attempt_is_over_only_when_its_thread_is_and_changes_n
     await live.close()
 
 
+async def test_what_an_attempt_did_counts_only_with_the_record_of_that_attempt() -> None:
+    def work(tool_context: ToolContext) -> str:
+        """Works."""
+        tool_context.state["half"] = "done"
+        raise ConnectionError("cut off")
+
+    engine = world(calls(("work", {})), tools=[work]).engine()
+    engine.begin("go")
+    live = await engine.open()
+    blocked = await live.drive("step", ())
+    assert isinstance(blocked, DriveBlocked)
+    (request,) = blocked.calls
+    assert isinstance(await live.call_tool(request.call_id, 1, None), ToolRaised)
+    late = ErrorInfo(code="timeout", message="it took too long")
+    record = CallRecord(request.call_id, 2, RecordStatus.FAILED, None, late, 1)
+    finished = await live.drive("step", (record,))
+    assert isinstance(finished, DriveFinished)
+    assert [message.state_delta for message in finished.progress.messages] == [{}, {}]
+    await live.close()
+
+
 async def test_memory_can_be_searched() -> None:
     memory = InMemoryMemoryService()
-    one = world(calls(("load_memory", {"query": "blue"})), tools=[load_memory], effect=ToolEffect.UNCLASSIFIED)
+    one = world(calls(("load_memory", {"query": "blue"})), tools=[load_memory_tool], effect=ToolEffect.UNCLASSIFIED)
     one.services = {"memory_service": memory}
     engine = one.engine()
     await engine.turn("my colour is blue")

@@ -17,7 +17,7 @@ from uuid import UUID
 import pytest
 from google.adk.agents import LlmAgent
 from google.adk.agents.callback_context import CallbackContext
-from google.adk.tools import ToolContext
+from google.adk.tools.tool_context import ToolContext
 from google.genai import types
 from google.genai.errors import ServerError
 from hypothesis import given
@@ -157,7 +157,7 @@ def _loop() -> list[Any]:
         (threading.Lock(), ""),
         ({"a": [1, threading.Lock()]}, ".a[1]"),
         (lambda: None, ""),
-        ((i for i in ()), ""),
+        (iter([]), ""),
         (object, ""),
         (type("Local", (BaseModel,), {})(), ""),
     ],
@@ -212,6 +212,20 @@ def test_an_exception_is_rebuilt_as_its_class_with_its_text(error: Exception) ->
     assert type(back) is type(error)
     assert str(back) == str(error)
     assert getattr(back, "code", None) == getattr(error, "code", None)
+
+
+class Spoken(Exception):
+    def __init__(self, lock: Any) -> None:
+        self.lock = lock
+
+    def __str__(self) -> str:
+        return f"holds {getattr(self, 'lock', None) is not None}"
+
+
+def test_an_exception_that_would_say_something_else_keeps_its_text() -> None:
+    back = decode_error(encode_error(Spoken(threading.Lock())))
+    assert isinstance(back, RecordedError)
+    assert (str(back), back.type_name) == ("holds True", "Spoken")
 
 
 def test_an_exception_of_a_class_that_is_not_there_keeps_its_text() -> None:
@@ -288,7 +302,10 @@ async def test_an_answer_of_a_callback_that_cannot_be_stored_fails_the_turn() ->
     def noop() -> None:
         """Does nothing."""
 
-    engine = world(noop, before_tool_callback=lambda **given: {"lock": threading.Lock()}).engine()
+    def answer(**given: Any) -> dict[str, Any]:
+        return {"lock": threading.Lock()}
+
+    engine = world(noop, before_tool_callback=answer).engine()
     await engine.turn("go")
     assert engine.disk.error is not None
     assert engine.disk.error.code == "value_not_storable"
@@ -329,7 +346,7 @@ async def test_callbacks_see_the_same_rich_values_live_and_in_a_replay() -> None
     assert disk.messages == engine.disk.messages
     assert disk.state == engine.disk.state == {"when": "2024-01-02T00:00:00Z"}
     assert engine.disk.new_messages[2].images == ("image/png",)
-    assert engine.disk.results == {list(engine.disk.requests)[0]: disk.results[list(disk.requests)[0]]}
+    assert list(engine.disk.results.values()) == list(disk.results.values())
 
 
 async def test_the_next_turn_sees_rich_values_as_the_store_has_them() -> None:
@@ -341,3 +358,8 @@ async def test_the_next_turn_sees_rich_values_as_the_store_has_them() -> None:
     await cold.engine(other.disk).turn("more")
     assert list(map(request_form, warm.model.requests)) == list(map(request_form, cold.model.requests))
     assert engine.disk.messages == other.disk.messages
+    for each in (warm, cold):
+        parts = each.model.requests[-1].contents[2].parts or []
+        (response,) = [part.function_response.response for part in parts if part.function_response]
+        assert response is not None
+        assert response["order"] == {"number": 1, "tags": ["a"]}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import subprocess
 from pathlib import Path
 
@@ -53,7 +54,7 @@ def test_the_line_after_a_question_is_its_answer(folder: Path) -> None:
         "I would refund it.",
         "? refund_order  (approval)",
         '  id = "refund-1"',
-        "✓ refund_order approved",
+        f"✓ refund_order approved by {getpass.getuser()}",
         '→ refund_order(id="refund-1")',
         "✓ refund_order",
         "The refund: succeeded.",

@@ -7,6 +7,7 @@ from pathlib import Path
 from tests.cli.conftest import Cli, Sessions
 from tests.support.play_agent import HOLD
 from tests.support.terminal import Terminal
+from tests.support.threaded_agent import THREADED_AGENT
 
 from perdure import SessionStatus, TurnStatus
 
@@ -15,7 +16,7 @@ BACK = "Left. Come back with: perdure chat agent.py\n"
 
 def test_a_conversation(folder: Path) -> None:
     with Terminal("chat", "agent.py", cwd=folder) as terminal:
-        terminal.expect("new session chat-Play\n> ")
+        terminal.expect("new session chat-Play (ctrl-C leaves at any point, and it stays)\n> ")
         terminal.write("refund it\n")
         terminal.expect("Let me look. \n→ find_order")
         terminal.expect("run it? y, n, or why not > ")
@@ -74,7 +75,7 @@ def test_ctrl_c_in_the_middle_of_an_answer_and_back(folder: Path, sessions: Sess
     assert (snapshot.status, snapshot.turn.status) == (SessionStatus.RUNNING, TurnStatus.RUNNING)
     (folder / HOLD).unlink()
     with Terminal("chat", "agent.py", cwd=folder) as terminal:
-        terminal.expect("session chat-Play goes on after 1 turn\n")
+        terminal.expect("session chat-Play goes on after 1 turn (")
         terminal.expect("(still at work)\n")
         terminal.expect("Half an answer, and the rest of it.\n> ")
         terminal.write("bye\n")
@@ -135,7 +136,38 @@ def test_a_new_session_says_how_to_come_back_to_it(folder: Path) -> None:
     address = "sqlite:///other.db"
     with Terminal("chat", "agent.py", "--new", "--engine", address, cwd=folder) as terminal:
         terminal.expect("new session ")
-        session_id = terminal.expect("\n")
+        session_id = terminal.expect(" (")
         terminal.expect("> ")
         terminal.ctrl_d()
         terminal.expect(f"perdure chat agent.py --session {session_id} --engine {address}\n")
+
+
+def test_a_tool_in_a_thread_cannot_hold_a_person_back(folder: Path) -> None:
+    (folder / "threaded.py").write_text(THREADED_AGENT, encoding="utf-8")
+    (folder / HOLD).touch()
+    with Terminal("chat", "threaded.py", cwd=folder) as terminal:
+        terminal.expect("> ")
+        terminal.write("go\n")
+        terminal.expect("working")
+        terminal.ctrl_c()
+        terminal.expect("Left.")
+        assert terminal.wait_exit() == 130
+    (folder / HOLD).unlink()
+    with Terminal("chat", "threaded.py", cwd=folder) as terminal:
+        terminal.expect("(attempt 2)")
+        terminal.expect("It is done.\n> ")
+
+
+def test_a_tool_that_blocks_everything_cannot_either(folder: Path) -> None:
+    options = "perdure_options['sync_tools_in_threads'] = False"
+    (folder / "blocking.py").write_text(THREADED_AGENT + options, encoding="utf-8")
+    (folder / HOLD).touch()
+    with Terminal("chat", "blocking.py", cwd=folder) as terminal:
+        before = terminal.settings()
+        terminal.expect("> ")
+        terminal.write("go\n")
+        terminal.expect("working")
+        terminal.ctrl_c()
+        terminal.expect("Left.")
+        assert terminal.wait_exit() == 130
+        assert terminal.settings() == before

@@ -9,6 +9,8 @@ from pathlib import Path
 from tests.cli.conftest import Cli
 from tests.support.terminal import ROOT, Terminal, run_program
 
+from perdure.testing import GeminiServer, call, failing, reply, text, thought
+
 EXAMPLE = str(ROOT / "examples" / "support")
 
 
@@ -55,3 +57,32 @@ def test_a_missing_key_is_said_with_a_hint(folder: Path) -> None:
     assert "the turn failed: No API key was provided" in done.stdout
     assert "hint: the agent uses Gemini, and GOOGLE_API_KEY is not set" in done.stdout
     assert "Traceback" not in done.stdout + done.stderr
+
+
+def test_with_a_key_the_example_talks_to_gemini_over_googles_own_client(folder: Path) -> None:
+    """The real client, streaming, against a server that speaks the Gemini REST protocol."""
+    script = [
+        reply(thought("Look first.", signature=b"\x00sig\xff"), call("search_orders", customer_id="9")),
+        call("refund_order", order_id="1002"),
+        text("Your kettle is refunded.", chunks=3),
+    ]
+    with GeminiServer(script) as server:
+        lines = "Refund my last order, I am customer 9\ny\n"
+        done = run_program("chat", EXAMPLE, cwd=folder, stdin=lines, **server.environment)
+        received = [request.path for request in server.received]
+        requests = server.requests
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "Your kettle is refunded." in done.stdout
+    assert refunds(folder) == 1
+    assert len(received) == 3
+    assert all("streamGenerateContent" in path for path in received)
+    model_parts = [part for content in requests[-1].contents if content.role == "model" for part in content.parts or []]
+    assert b"\x00sig\xff" in [part.thought_signature for part in model_parts], "the signature goes back to the model"
+
+
+def test_gemini_being_busy_is_waited_out(folder: Path) -> None:
+    with GeminiServer(failing(503, times=2, then=text("Here I am."))) as server:
+        done = run_program("chat", EXAMPLE, cwd=folder, stdin="hello\n", **server.environment)
+        assert len(server.received) == 3
+    assert done.returncode == 0
+    assert "Here I am." in done.stdout

@@ -12,26 +12,9 @@ import pytest
 from tests.cli.conftest import Cli, Sessions
 from tests.support.play_agent import HOLD
 from tests.support.terminal import start_program
+from tests.support.threaded_agent import THREADED_AGENT
 
 from perdure import SessionStatus
-
-THREAD_AGENT = """
-import sys, time
-from pathlib import Path
-from google.adk.agents import LlmAgent
-from perdure import ToolEffect, ToolPolicy
-from perdure.testing import ScriptedModel, call, text
-
-def work() -> str:
-    "Works."
-    print("working", file=sys.stderr, flush=True)
-    while Path("hold").exists():
-        time.sleep(0.01)
-    return "worked"
-
-root_agent = LlmAgent(name="threaded", model=ScriptedModel([call("work"), text("It is done.")]), tools=[work])
-perdure_options = {"tool_policies": {"work": ToolPolicy(ToolEffect.IDEMPOTENT_WRITE)}}
-"""
 
 
 @contextmanager
@@ -123,7 +106,7 @@ def test_the_second_signal_cuts_it_short(folder: Path, cli: Cli, sessions: Sessi
 
 
 def test_a_tool_in_a_thread_cannot_keep_a_stopped_worker(folder: Path, cli: Cli) -> None:
-    (folder / "threaded.py").write_text(THREAD_AGENT, encoding="utf-8")
+    (folder / "threaded.py").write_text(THREADED_AGENT, encoding="utf-8")
     (folder / HOLD).touch()
     with start_program("chat", "threaded.py", cwd=folder) as chat:
         assert chat.stdin is not None

@@ -97,7 +97,8 @@ def test_waiting_ends_with_its_time(cli: Cli, sessions: Sessions, options: tuple
     sessions.talk("talk")
     done = cli.run("sessions", "send", "talk", "nobody is there to answer", "--timeout", "0.01", *options)
     assert done.exit_code == 6
-    assert "did not" in done.stderr or "is still running" in done.stderr
+    assert "no worker is alive for Play; waiting for one" in done.stderr
+    assert "did not come to rest within 0.01 s" in done.stderr or "is still running after 0.01 s" in done.stderr
     assert sessions.snapshot("talk").queued_messages == 1
 
 

@@ -82,7 +82,8 @@ class Field:
 
     def engine(self, *flows: AgentSessionFlow, **options: Any) -> Engine:
         """An engine on the database; ``options`` are those of ``WorkerOptions``."""
-        worker = WorkerOptions(**{"drain_grace": timedelta(seconds=5), **options})
+        given: dict[str, Any] = {"drain_grace": timedelta(seconds=5), **options}
+        worker = WorkerOptions(**given)
         return open_engine(self.address, flows=flows, durability="process", options=worker)
 
     @asynccontextmanager
@@ -100,7 +101,8 @@ class Field:
     async def nobody_owns_a_session(self) -> bool:
         """Whether every worker has given up all that it owned."""
         with closing(sqlite3.connect(self.folder / "field.db")) as database:
-            return database.execute("SELECT count(*) FROM sessions WHERE owner IS NOT NULL").fetchone() == (0,)
+            (owned,) = database.execute("SELECT count(*) FROM sessions WHERE owner IS NOT NULL").fetchone()
+            return not owned
 
     # ------------------------------------------------------------ the world
 
@@ -128,9 +130,8 @@ def durable(
     agent: Any, policies: Mapping[str, ToolPolicy] | None = None, *, flow_type: str = FLOW, **options: Any
 ) -> AgentSessionFlow:
     """The agent as a flow whose model calls are tried again without a pause."""
-    return adk_agent_session_flow(
-        agent, flow_type=flow_type, tool_policies=policies, **{"model_retry": AT_ONCE, **options}
-    )
+    given: dict[str, Any] = {"model_retry": AT_ONCE, **options}
+    return adk_agent_session_flow(agent, flow_type=flow_type, tool_policies=policies, **given)
 
 
 # ---------------------------------------------------------------- talking
@@ -142,6 +143,18 @@ async def say(client: AgentSessionClient, words: str, session_id: str = SESSION,
     tell = client.send_user_message if session_id in known else client.start_session
     await tell(session_id, words, **options)
     return await client.wait(session_id, timeout=PATIENCE)
+
+
+async def at_rest(client: AgentSessionClient, *statuses: SessionStatus, session_id: str = SESSION) -> AgentSnapshot:
+    """Waits until the session rests in one of these statuses: a worker may have yet to look at it."""
+    found: list[AgentSnapshot] = []
+
+    async def is_so() -> bool:
+        found.append(await client.wait(session_id, timeout=PATIENCE))
+        return found[-1].status in statuses
+
+    await until(is_so)
+    return found[-1]
 
 
 async def answer_all(client: AgentSessionClient, *, approved: bool = True, **options: Any) -> AgentSnapshot:
@@ -156,7 +169,7 @@ async def answer_all(client: AgentSessionClient, *, approved: bool = True, **opt
 async def until(condition: Callable[[], Awaitable[bool]]) -> None:
     """Looks again and again, with patience, until it is so."""
     async with asyncio.timeout(PATIENCE):
-        while not await condition():
+        while not await condition():  # noqa: ASYNC110 - what it looks at is in another process, or on disk
             await asyncio.sleep(0.005)
 
 
@@ -170,12 +183,14 @@ async def call_steps(client: AgentSessionClient, session_id: str = SESSION) -> d
     return {step.tool_name: step for step in steps if step.tool_name and step.name.value.startswith("Call")}
 
 
-async def step_settled(client: AgentSessionClient, tool_name: str, session_id: str = SESSION) -> None:
-    """Waits until a call of the tool has its record on disk."""
+async def step_settled(
+    client: AgentSessionClient, tool_name: str, session_id: str = SESSION, *, count: int = 1
+) -> None:
+    """Waits until so many calls of the tool have their record on disk."""
 
     async def settled() -> bool:
-        step = (await call_steps(client, session_id)).get(tool_name)
-        return step is not None and step.status.settled
+        steps = [s for s in await steps_of(client, session_id) if s.tool_name == tool_name and s.status.settled]
+        return len([s for s in steps if s.name.value.startswith("Call")]) >= count
 
     await until(settled)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from google.adk.tools.tool_context import ToolContext
 from tests.field.lives import GO_ON, Hold, life
 from tests.field.support import (
     IDEMPOTENT,
@@ -15,8 +16,6 @@ from tests.field.support import (
     messages_of,
     say,
 )
-
-from google.adk.tools.tool_context import ToolContext
 
 from perdure import OUTCOME_UNKNOWN_TOOL_RESULT, AgentSessionFlow, SessionStatus, ToolExecutionError
 from perdure.adk import IDEMPOTENCY_KEY_CUSTOM_METADATA_KEY, idempotency_key_for_tool_call
@@ -84,7 +83,9 @@ async def test_every_try_of_a_call_has_one_idempotency_key_and_no_other_call_has
             raise ConnectionError("line down")
         return "paid"
 
-    async with field.working(field.flow([call("pay"), call("pay"), text("Done.")], [pay], {"pay": IDEMPOTENT})) as client:
+    async with field.working(
+        field.flow([call("pay"), call("pay"), text("Done.")], [pay], {"pay": IDEMPOTENT})
+    ) as client:
         snapshot = await say(client, "go")
         assert field.world == metadata
         first, second = field.world[:3], field.world[3:]

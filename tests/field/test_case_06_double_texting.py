@@ -29,7 +29,9 @@ async def test_of_two_messages_at_once_one_waits_for_the_others_turn(field: Fiel
     """Case 6a.  Plain ADK in memory interleaves both turns and counts to 1; on SQLite one message stays unanswered."""
     async with field.working(counting(field)) as client:
         await client.start_session(SESSION)
-        turn_ids = await asyncio.gather(client.send_user_message(SESSION, "m1"), client.send_user_message(SESSION, "m2"))
+        turn_ids = await asyncio.gather(
+            client.send_user_message(SESSION, "m1"), client.send_user_message(SESSION, "m2")
+        )
         snapshot = await client.wait(SESSION, timeout=PATIENCE)
         assert snapshot.state["n"] == 2
         assert await conversation(client) == [line.format(m) for m in ("m1", "m2") for line in TURN]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from google.adk.agents import LlmAgent
 from google.adk.agents.callback_context import CallbackContext
-from tests.field.support import ASKED, PATIENCE, SESSION, Field, durable, say, until
+from tests.field.support import ASKED, PATIENCE, SESSION, Field, at_rest, durable, say, until
 
 from perdure import AgentSessionFlow, InterruptStatus, SessionBlocked, SessionStatus, ToolPolicy, TurnStatus
 from perdure.testing import call, text
@@ -17,7 +17,9 @@ from perdure.testing import call, text
 SCRIPT = [call("pay", amount=5), text("Paid.")]
 
 
-def deploy(field: Field, *tools: Callable[..., Any], name: str = "helper", instruction: str = "Help.") -> AgentSessionFlow:
+def deploy(
+    field: Field, *tools: Callable[..., Any], name: str = "helper", instruction: str = "Help."
+) -> AgentSessionFlow:
     """One version of the code: the agent with these tools, each of which is asked for."""
     policies: dict[str, ToolPolicy] = {tool.__name__: ASKED for tool in tools}
     agent = LlmAgent(name=name, model=field.model(SCRIPT), instruction=instruction, tools=list(tools))
@@ -49,6 +51,10 @@ def with_one_more_required_argument(field: Field) -> Sequence[Callable[..., Any]
         return "paid"
 
     return [pay]
+
+
+def unchanged(field: Field) -> Sequence[Callable[..., Any]]:
+    return [as_it_was(field)]
 
 
 def with_one_more_optional_argument(field: Field) -> Sequence[Callable[..., Any]]:
@@ -107,7 +113,7 @@ async def test_another_instruction_goes_on(field: Field) -> None:
     [
         pytest.param(renamed, "helper", "'pay'", id="a tool renamed"),
         pytest.param(with_one_more_required_argument, "helper", "'account'", id="a new required argument"),
-        pytest.param(lambda field: [as_it_was(field)], "assistant", "helper@1||helper|1", id="another agent"),
+        pytest.param(unchanged, "assistant", "helper@1||helper|1", id="another agent"),
     ],
 )
 async def test_a_change_that_does_not_fit_blocks_the_session_until_the_old_code_is_back(
@@ -116,9 +122,7 @@ async def test_a_change_that_does_not_fit_blocks_the_session_until_the_old_code_
     """Case 10a, b.  Plain ADK raises "not registered" when the approval comes; nothing shows before."""
     interrupt_id = await park(field)
     async with field.working(deploy(field, *change(field), name=agent_name)) as client:
-        while (snapshot := await client.wait(SESSION, timeout=PATIENCE)).status is SessionStatus.WAITING:
-            pass
-        assert snapshot.status is SessionStatus.BLOCKED
+        snapshot = await at_rest(client, SessionStatus.BLOCKED)
         assert snapshot.error is not None
         assert snapshot.error.code == "non_determinism"
         assert names in snapshot.error.message, "the error names what does not fit"
@@ -135,9 +139,8 @@ async def test_a_change_that_does_not_fit_blocks_the_session_until_the_old_code_
         ]
         assert field.world == []
     async with field.working(deploy(field, as_it_was(field))) as client:
-        while (snapshot := await client.wait(SESSION, timeout=PATIENCE)).status is SessionStatus.BLOCKED:
-            pass
-        assert (snapshot.status, snapshot.error) == (SessionStatus.WAITING, None)
+        snapshot = await at_rest(client, SessionStatus.WAITING)
+        assert snapshot.error is None
         await client.resolve_interrupt(SESSION, interrupt_id, approved=True)
         snapshot = await client.wait(SESSION, timeout=PATIENCE)
         assert snapshot.turn is not None
@@ -149,30 +152,25 @@ async def test_a_blocked_session_can_be_cancelled_and_used_again(field: Field) -
     """The other way out: nothing of the old turn is needed any more."""
     await park(field)
     async with field.working(deploy(field, *renamed(field))) as client:
-        while (await client.wait(SESSION, timeout=PATIENCE)).status is not SessionStatus.BLOCKED:
-            pass
+        await at_rest(client, SessionStatus.BLOCKED)
         await client.cancel_turn(SESSION)
-        while (snapshot := await client.wait(SESSION, timeout=PATIENCE)).status is SessionStatus.BLOCKED:
-            pass
+        snapshot = await at_rest(client, SessionStatus.IDLE)
         assert snapshot.turn is not None
-        assert (snapshot.status, snapshot.turn.status, snapshot.error) == (SessionStatus.IDLE, TurnStatus.CANCELLED, None)
+        assert (snapshot.turn.status, snapshot.error) == (TurnStatus.CANCELLED, None)
         assert field.world == []
 
 
 async def test_a_message_to_a_blocked_session_waits_behind_its_turn(field: Field) -> None:
     interrupt_id = await park(field)
     async with field.working(deploy(field, *renamed(field))) as client:
-        while (await client.wait(SESSION, timeout=PATIENCE)).status is not SessionStatus.BLOCKED:
-            pass
+        await at_rest(client, SessionStatus.BLOCKED)
         await client.send_user_message(SESSION, "and now?")
         snapshot = await client.get_agent_snapshot(SESSION)
         assert (snapshot.status, snapshot.queued_messages) == (SessionStatus.BLOCKED, 1)
     async with field.working(deploy(field, as_it_was(field))) as client:
-        while (await client.wait(SESSION, timeout=PATIENCE)).status is not SessionStatus.WAITING:
-            pass
+        await at_rest(client, SessionStatus.WAITING)
         await client.resolve_interrupt(SESSION, interrupt_id, approved=True)
-        while (snapshot := await client.wait(SESSION, timeout=PATIENCE)).status is not SessionStatus.WAITING:
-            pass
+        snapshot = await at_rest(client, SessionStatus.WAITING)
         assert snapshot.turn is not None
         assert (snapshot.turn.number, field.world) == (2, ["pay 5"])
 
@@ -186,13 +184,12 @@ async def test_a_cancel_does_not_wait_for_a_check_of_the_code(field: Field) -> N
         trying.set()
         await asyncio.Event().wait()
 
-    tools = list(with_another_tool_before(field))
-    agent = LlmAgent(name="helper", model=field.model(SCRIPT), tools=tools, before_agent_callback=hang)
+    tools = with_another_tool_before(field)
+    agent = field.agent(SCRIPT, tools, before_agent_callback=hang)
     async with field.working(durable(agent, {tool.__name__: ASKED for tool in tools})) as client:
         await trying.wait()
         await client.cancel_turn(SESSION)
-        while (snapshot := await client.wait(SESSION, timeout=PATIENCE)).status is SessionStatus.WAITING:
-            pass
+        snapshot = await at_rest(client, SessionStatus.IDLE)
         assert snapshot.turn is not None
-        assert (snapshot.status, snapshot.turn.status) == (SessionStatus.IDLE, TurnStatus.CANCELLED)
+        assert snapshot.turn.status is TurnStatus.CANCELLED
         await until(field.nobody_owns_a_session)

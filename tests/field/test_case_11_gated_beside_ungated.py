@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from google.adk.tools import FunctionTool
+from google.adk.tools.function_tool import FunctionTool
 from tests.field.lives import GO_ON, Hold, life
 from tests.field.support import PATIENCE, READ, SESSION, Field, answers_in, say, step_settled
 

@@ -1,4 +1,4 @@
-"""Field case 21: once ``send`` has returned, the message survives a kill.  (``tests/crash`` has a kill at every write.)"""
+"""Field case 21: once ``send`` has returned, the message survives a kill.  ``tests/crash`` has every write."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Field case 25: values that cannot be stored fail where they are written, by name, at the first try; no worker hangs."""
+"""Field case 25: values that cannot be stored fail where they are written, by name, at the first try."""
 
 from __future__ import annotations
 
@@ -100,7 +100,8 @@ async def test_a_callback_whose_value_cannot_be_stored_fails_its_turn(field: Fie
             (function,) = callback.values()
             function(callback_context)
 
-    agent = field.agent(SCRIPT, **dict.fromkeys(callback, only_now_and_then))
+    options: dict[str, Any] = dict.fromkeys(callback, only_now_and_then)
+    agent = field.agent(SCRIPT, **options)
     async with field.working(durable(agent)) as client:
         snapshot = await say(client, "hello")
         error = turn_of(snapshot).error

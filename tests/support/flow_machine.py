@@ -16,6 +16,7 @@ from perdure.session.flow import reduce
 from perdure.session.model import InterruptKind, RecordStatus, SessionStatus, TurnStatus
 from perdure.session.policy import ToolEffect
 from perdure.session.state import (
+    MAX_MODEL_STEP_TAKEOVERS,
     CallSettled,
     CancelRequested,
     CloseRequested,
@@ -222,9 +223,13 @@ class SessionMachine(RuleBasedStateMachine):
 class DyingWorkers(SessionMachine):
     """Workers die, again and again."""
 
-    @rule()
-    def die(self) -> None:
-        self.world.die()
+    @rule(times=st.integers(1, MAX_MODEL_STEP_TAKEOVERS), loop_survives=st.booleans())
+    def die(self, times: int, loop_survives: bool) -> None:
+        for _ in range(times):
+            if loop_survives:
+                self.world.lose_workers()
+            else:
+                self.world.die()
 
 
 class AnyMishap(SessionMachine):

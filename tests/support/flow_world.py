@@ -49,12 +49,20 @@ BROKEN = ErrorInfo(code="model_error", message="the model raised")
 
 @dataclass(frozen=True)
 class Pass:
-    """One reduction.  ``meaningless``: the input says nothing that could matter in this state."""
+    """One reduction.
+
+    Attributes:
+        running: ids of the steps that ran before it, without the one that it reports the end of.
+        owed: ``World.owed`` before it.
+        meaningless: the input says nothing that could matter in this state.
+    """
 
     before: SessionState
     given: Input
     commands: tuple[Command, ...]
     after: SessionState
+    running: frozenset[str]
+    owed: bool
     meaningless: bool
 
 
@@ -113,7 +121,7 @@ class World:
         """Reduces, stores, starts or stops what was commanded, and looks whether every rule holds."""
         before = self.state
         after, commands = self.reducer(before, given)
-        done = Pass(before, given, commands, after, meaningless)
+        done = Pass(before, given, commands, after, self._running(), self.owed, meaningless)
         self.state = after
         self.journal.apply(given, commands)
         self.passes.append(done)
@@ -126,6 +134,9 @@ class World:
         for rule in self.rules:
             rule(self)
         return done
+
+    def _running(self) -> frozenset[str]:
+        return frozenset([*self.jobs, *([self.model.step_id] if self.model is not None else [])])
 
     def _enter_body(self, job: Job, *, another: bool = False) -> None:
         job.began = True
@@ -174,7 +185,7 @@ class World:
             self.model = None
 
     def _forget_live_turn(self) -> None:
-        for step_id in [*self.jobs, *([self.model.step_id] if self.model is not None else [])]:
+        for step_id in self._running():
             self._stop(step_id)
         self.check, self.live, self.owed = None, None, False
 

@@ -200,7 +200,7 @@ class Play:
 
     # ------------------------------------------------------------ LiveTurn
 
-    async def drive(self, step_id: str, records: Sequence[CallRecord]) -> DriveResult:
+    async def drive(self, step_id: str, records: Sequence[CallRecord], attempt: int = 1) -> DriveResult:
         self._step_id = step_id
         self.hand_out(records)
         while True:

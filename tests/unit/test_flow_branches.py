@@ -63,8 +63,10 @@ def test_after_a_hand_out_the_live_turn_is_driven_again() -> None:
     session.say("t1")
     session.asks(call("read", group="A"), more=True)
     session.returns("read")
-    done = session.asks()
+    done = session.asks(gated("pay", group="B"))
     assert done.commands[-1] == RunModel("t1/model/4", ())
+    session.asks()
+    assert session.status() is SessionStatus.WAITING, "once is enough"
 
 
 def test_news_that_come_while_nobody_drives_start_a_drive() -> None:

@@ -11,6 +11,7 @@ from perdure.session.model import (
     InterruptStatus,
     RecordStatus,
     SessionStatus,
+    StepName,
     StepStatus,
     TurnStatus,
 )
@@ -25,9 +26,11 @@ from perdure.session.state import (
     DrainRequested,
     DropTurn,
     OpenTurn,
+    PutStep,
     Reason,
     RunModel,
     SessionState,
+    StopStep,
     TakenOver,
     UnblockSession,
 )
@@ -48,7 +51,7 @@ def test_a_model_step_is_driven_again_by_the_next_owner() -> None:
     session = Script()
     session.say("t1")
     session.die()
-    assert session.model == RunModel("t1/model/1", ())
+    assert session.model == RunModel("t1/model/1", (), 2)
     assert session.journal.steps["t1/model/1"].attempts == 2
 
 
@@ -158,6 +161,26 @@ def test_a_stored_turn_that_waits_for_nothing_is_driven() -> None:
     assert commands[-1] == RunModel("t1/model/2", ())
 
 
+@pytest.mark.parametrize("effect", ToolEffect)
+def test_an_engine_whose_loop_outlives_its_workers_recovers_calls_in_the_same_way(effect: ToolEffect) -> None:
+    session = Script()
+    session.say("t1")
+    session.asks(call("tool", effect))
+    session.lose_workers()
+    assert session.running() == {"tool"}
+    session.returns("tool")
+    assert session.record("tool") == (RecordStatus.SUCCEEDED, None)
+    assert session.live == {"tool"}
+
+
+def test_a_worker_that_was_leaving_when_it_died_leaves_no_trace() -> None:
+    session = Script()
+    session.say("t1")
+    session.tell(DrainRequested())
+    session.lose_workers()
+    assert session.model is not None
+
+
 # ---------------------------------------------------------------- code that may not fit
 
 
@@ -264,7 +287,12 @@ def test_a_call_that_the_replay_never_asked_for_loses_no_attempt() -> None:
     session.say("t1")
     session.asks(call("put", ToolEffect.IDEMPOTENT_WRITE, attempts=1))
     session.code_differs(unstarted=("t1/call/put",))
-    assert session.attempts("put") == 0
+    assert session.last() == (
+        StopStep("t1/call/put"),
+        PutStep("t1/call/put", "t1", StepName.CALL_TOOL, StepStatus.PENDING, 0, "put"),
+        BlockSession(DIFFERENT),
+        DropTurn(),
+    )
     session.die()
     session.code_fits()
     session.returns("put")

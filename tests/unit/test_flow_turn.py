@@ -22,18 +22,21 @@ from perdure.session.state import (
     CancelRequested,
     ContinueTurn,
     DropMessage,
+    DropTurn,
     EndTurn,
     InterruptAnswered,
     InterruptExpired,
     MessageArrived,
     ModelFinished,
     ModelStepSettled,
+    PutRecord,
     PutStep,
     RaiseInterrupt,
     Reason,
     RunCall,
     RunModel,
     SessionState,
+    SettleInterrupt,
     SuspendTurn,
 )
 
@@ -97,6 +100,12 @@ def test_a_turn_without_a_tool() -> None:
     session.say("t1")
     session.finishes()
     assert session.history() == ["AwaitUserMessage succeeded", "RunModel succeeded", "AwaitUserMessage pending"]
+    assert session.last() == (
+        PutStep("t1/model/1", "t1", StepName.RUN_MODEL, StepStatus.SUCCEEDED, 1),
+        EndTurn("t1", TurnStatus.COMPLETED),
+        DropTurn(),
+        PutStep("await/2", None, StepName.AWAIT_USER_MESSAGE, StepStatus.PENDING, 0),
+    )
 
 
 def test_the_calls_of_one_response_run_in_parallel_one_step_each() -> None:
@@ -108,18 +117,40 @@ def test_the_calls_of_one_response_run_in_parallel_one_step_each() -> None:
     session.returns("search")
     assert session.model is None, "the branch goes on before all calls of its response are settled"
     session.returns("fetch")
+    assert session.last()[:3] == (
+        PutRecord("fetch", "t1/call/fetch", RecordStatus.SUCCEEDED),
+        PutStep("t1/call/fetch", "t1", StepName.CALL_TOOL, StepStatus.SUCCEEDED, 1, "fetch"),
+        PutStep("t1/resume/2", "t1", StepName.RESUME_TURN, StepStatus.SUCCEEDED, 1),
+    )
     assert session.model == RunModel("t1/model/3", ("refund", "search", "fetch")), "in the order of settlement"
+
+
+def test_the_commands_of_a_call_that_needs_a_word() -> None:
+    session = Script()
+    session.say("t1")
+    session.asks(gated("refund"))
+    assert session.last() == (
+        PutStep("t1/model/1", "t1", StepName.RUN_MODEL, StepStatus.SUCCEEDED, 1),
+        PutStep("t1/approve/refund", "t1", StepName.AWAIT_TOOL_APPROVAL, StepStatus.PENDING, 0, "refund"),
+        RaiseInterrupt("t1:refund", "refund", InterruptKind.APPROVAL),
+        SuspendTurn("t1"),
+    )
+    session.approve("refund")
+    assert session.last() == (
+        SettleInterrupt("t1:refund", InterruptStatus.APPROVED),
+        PutStep("t1/approve/refund", "t1", StepName.AWAIT_TOOL_APPROVAL, StepStatus.SUCCEEDED, 1, "refund"),
+        PutStep("t1/call/refund", "t1", StepName.CALL_SINGLE_ATTEMPT_TOOL, StepStatus.PENDING, 0, "refund"),
+        RunCall("t1/call/refund", "refund", attempt=1, single_attempt=True),
+        ContinueTurn("t1"),
+    )
 
 
 def test_an_approved_call() -> None:
     session = Script()
     session.say("t1")
-    done = session.asks(gated("refund"))
-    assert RaiseInterrupt("t1:refund", "refund", InterruptKind.APPROVAL) in done.commands
-    assert done.commands[-1] == SuspendTurn("t1")
+    session.asks(gated("refund"))
     assert session.status() is SessionStatus.WAITING
     session.approve("refund")
-    assert ContinueTurn("t1") in session.last()
     assert session.status() is SessionStatus.RUNNING
     session.returns("refund")
     session.finishes()

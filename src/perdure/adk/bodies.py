@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import copy
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
@@ -13,6 +12,7 @@ from typing import Any
 from google.adk.tools.tool_confirmation import ToolConfirmation
 
 from perdure.adk import determinism, seams
+from perdure.adk.codec import decode
 from perdure.adk.failures import error_info
 from perdure.adk.lanes import Call, ToolRun
 from perdure.adk.outcomes import AttemptBaseline, bare_failure, capture_failure, capture_success, shown_result
@@ -105,12 +105,12 @@ async def run_attempt(call: Call, attempt: int, approval: Approval | None, sync_
 def _prepare(call: Call, run: ToolRun) -> None:
     """Takes a failed attempt back and notes how things are before this one."""
     if call.baseline is None:
-        call.pristine_args = copy.deepcopy(run.args)
         call.baseline = AttemptBaseline(run.tool_context)
         return
     call.baseline.restore()
-    run.args.clear()
-    run.args.update(copy.deepcopy(call.pristine_args or {}))
+    if call.request is not None:  # the failed attempt may have changed its arguments
+        run.args.clear()
+        run.args.update(decode(call.request.arguments))
 
 
 def _take_back(call: Call) -> None:

@@ -19,11 +19,12 @@ from collections.abc import Callable, Iterable, Sequence
 
 from perdure.adk.codec import UnknownType
 from perdure.adk.determinism import TurnClock
+from perdure.adk.floor import Floor
 from perdure.adk.journal import Journal, SettledGroup
 from perdure.adk.lanes import Call, Gate, Group, Lane, LaneId, LaneState, ToolRun
 from perdure.adk.parking import Parking
 from perdure.adk.settling import settle, show_state_early
-from perdure.errors import NonDeterminismError
+from perdure.errors import NonDeterminismError, UsageError
 from perdure.session.model import JsonObject
 from perdure.session.runner import CallRecord, CallRequest, ModelCall, RecordedTurn
 
@@ -38,6 +39,7 @@ class Conductor:
 
     def __init__(self, recorded: RecordedTurn, clock: TurnClock, nudge: Callable[[], None]) -> None:
         self.journal = Journal(recorded)
+        self.floor = Floor()
         self.parking = Parking()
         self.failure: Exception | None = None
         self.ended = False
@@ -45,12 +47,6 @@ class Conductor:
         self._nudge = nudge
         self._nudged = False
         self._driving = False
-        self._lanes: dict[LaneId, Lane] = {}
-        self._groups: dict[str, Group] = {}
-        self._unreported: list[Group] = []
-        self._calls: dict[str, Call] = {}
-        self._groups_of_key: dict[str, int] = {}
-        self._key_of_call: dict[str, str] = {}
         self._given: dict[str, CallRecord] = {}
         self._model_keys: list[tuple[LaneId, str]] = []
         self._watchers: list[tuple[Callable[[], bool], asyncio.Future[None]]] = []
@@ -60,7 +56,7 @@ class Conductor:
     async def enter_model(self, lane_id: LaneId, key: str) -> ModelCall | None:
         """Waits until a model call may go on.  Returns its record; ``None``: call the model."""
         self.parking.guard()
-        lane = self._lane(lane_id)
+        lane = self.floor.lane(lane_id)
         lane.state = LaneState.GATED
         lane.gate = Gate(key, asyncio.get_running_loop().create_future())
         opened = lane.gate.opened
@@ -69,47 +65,38 @@ class Conductor:
 
     def leave_model(self, lane_id: LaneId, key: str, call_ids: Iterable[str]) -> None:
         """A model call ended; its response has these calls."""
-        lane = self._lane(lane_id)
+        lane = self.floor.lane(lane_id)
         lane.state = LaneState.RUNNING
         lane.model_key = key
         self._model_keys.append((lane_id, key))
-        for call_id in call_ids:
-            self._key_of_call[call_id] = key
-
-    def is_call_known(self, call_id: str) -> bool:
-        """Whether a model response of this turn has a call of this id already."""
-        return call_id in self._key_of_call
-
-    def open_group(self, lane_id: LaneId, call_ids: Sequence[str]) -> None:
-        """The invocation is about to carry out these calls."""
-        lane = self._lane(lane_id)
-        base = next((self._key_of_call[i] for i in call_ids if i in self._key_of_call), None)
-        if base is None:  # a callback made them up
-            base = f"{lane.model_key or '|'.join(str(part) for part in lane_id)}|callback"
-        count = self._groups_of_key[base] = self._groups_of_key.get(base, 0) + 1
-        group = Group(base if count == 1 else f"{base}/{count}", lane)
-        for call_id in call_ids:
-            call = self._calls[call_id] = Call(call_id, group)
-            group.calls[call_id] = call
-        self._groups[group.key] = group
+        self.floor.note_calls(key, call_ids)
 
     def request(
-        self, call_id: str, tool_name: str, arguments: JsonObject, build: Callable[[str], CallRequest], run: ToolRun
+        self,
+        call_id: str,
+        lane_id: LaneId,
+        tool_name: str,
+        arguments: JsonObject,
+        build: Callable[[str], CallRequest],
+        run: ToolRun,
     ) -> Call:
         """A tool is to be run.  Wait for its record with ``record_of``.
 
         Args:
             build: makes the request, given the key of the group; not called for a call that is in the journal.
+
+        Raises:
+            UsageError: a call of this id was requested already.
         """
         self.parking.guard()
-        call = self._calls[call_id]
+        call = self.floor.to_request(call_id, lane_id)
         recorded = self.journal.call(call_id)
         if recorded is None:
             call.request = build(call.group.key)
         else:
             then = recorded.request
             if then.tool_name != tool_name or then.arguments != arguments:
-                self.fail_replay(call_id, _in_words(then.tool_name, then.arguments), _in_words(tool_name, arguments))
+                self.fail_call(call_id, _in_words(tool_name, arguments))
             call.request = then
             call.fresh = False
             self.journal.came_back(call_id)
@@ -130,26 +117,17 @@ class Conductor:
 
     def account(self, call_id: str) -> None:
         """It is known what becomes of a call: it is requested, answered by a callback, or it steers ADK."""
-        call = self._calls.get(call_id)
-        if call is None or call.accounted:
+        group = self.floor.account(call_id)
+        if group is None:
             return
-        call.accounted = True
-        group = call.group
-        if not group.accounted:
-            return
-        if group.open_calls:
-            self._show_states_early(group)
-            self._unreported.append(group)
-            group.lane.state = LaneState.WAITING
-        else:
-            del self._groups[group.key]
+        self._show_states_early(group)
         # Not at once: the call that is being requested must be waiting, too, when its group's records are handed out,
         # so that the calls go on in the order of the records.
         asyncio.get_running_loop().call_soon(self.advance)
 
     def end_lane(self, lane_id: LaneId) -> None:
         """An agent's run is over."""
-        if self._lanes.pop(lane_id, None) is not None:
+        if self.floor.end_lane(lane_id):
             self.advance()
 
     def end(self) -> None:
@@ -158,6 +136,11 @@ class Conductor:
         self.advance()
 
     # ------------------------------------------------------------ failing from outside
+
+    def drop(self) -> None:
+        """The turn leaves memory: nobody gets past a seam any more, inside or outside."""
+        self.parking.closing = True
+        self.fail(UsageError("the live turn was dropped from memory; open the turn again"))
 
     def fail(self, error: Exception) -> None:
         """Fails the turn from outside; whoever is inside parks at the next seam."""
@@ -198,46 +181,16 @@ class Conductor:
     def give(self, records: Iterable[CallRecord]) -> None:
         """Takes records to hand out; those that were handed out before are ignored."""
         for record in records:
-            call = self._calls.get(record.call_id)
+            call = self.floor.call(record.call_id)
             if call is None or call.record is None:
                 self._given[record.call_id] = record
         self.advance()
 
-    def find_call(self, call_id: str) -> Call | None:
-        """A requested call whose group is complete."""
-        call = self._calls.get(call_id)
-        return call if call is not None and call.request is not None and call.group.accounted else None
-
-    @property
-    def at_rest(self) -> bool:
-        """Whether no lane can move by itself.  (Without lanes, ADK is on its way to or from an agent.)"""
-        for lane in self._lanes.values():
-            if lane.state is not LaneState.GATED and lane.state is not LaneState.WAITING:
-                return False
-        return bool(self._lanes)
-
-    @property
-    def blocked(self) -> bool:
-        """Whether every lane waits for the record of some call."""
-        for lane in self._lanes.values():
-            if lane.state is not LaneState.WAITING:
-                return False
-        return bool(self._lanes)
-
     @property
     def has_news(self) -> bool:
         """Whether ``drive`` has something to return with."""
-        return self.failure is not None or self.ended or self.blocked or self.has_unreported_calls
-
-    @property
-    def has_unreported_calls(self) -> bool:
-        """Whether there are calls of complete groups that the engine was not told of."""
-        return any(call.fresh for group in self._unreported for call in group.open_calls)
-
-    def take_unreported_calls(self) -> tuple[CallRequest, ...]:
-        """Those calls; from now on the engine knows of them.  The journal's own are left out."""
-        groups, self._unreported = self._unreported, []
-        return tuple(call.request for group in groups for call in group.open_calls if call.fresh and call.request)
+        floor = self.floor
+        return self.failure is not None or self.ended or floor.blocked or floor.has_unreported_calls
 
     def take_model_keys(self) -> tuple[str, ...]:
         """Keys of the model calls made or answered since this was last asked, without those of earlier steps."""
@@ -277,10 +230,10 @@ class Conductor:
         if entry is None:
             return self.journal.replayed and (self._hand_out_given() or self._open_gates())
         if isinstance(entry, SettledGroup):
-            group = self._groups.get(entry.group)
+            group = self.floor.group(entry.group)
             moved = group is not None and self._hand_out(group, entry.records)
         else:
-            lane = self._gated_at(entry.key)
+            lane = next((lane for lane in self.floor.gated() if lane.gate and lane.gate.key == entry.key), None)
             moved = lane is not None
             if lane is not None:
                 self._clock.advance(entry.settled_at_ms)
@@ -293,7 +246,7 @@ class Conductor:
         """Hands out the records of one group, if all that it waits for were given; the one that settled first."""
         if not self._given:
             return False
-        candidates = [(group, self._records_of(group)) for group in self._groups.values() if group.accounted]
+        candidates = [(group, self._records_of(group)) for group in self.floor.waiting_groups()]
         ready = [(group, records) for group, records in candidates if records and len(records) == len(group.open_calls)]
         if not ready:
             return False
@@ -314,18 +267,12 @@ class Conductor:
         """Lets new model calls go on, while the engine drives."""
         if not self._driving:
             return False
-        gated = [lane for lane in self._lanes.values() if lane.state is LaneState.GATED]
-        if gated and len(self._lanes) == 1:
+        gated = self.floor.gated()
+        if gated and self.floor.is_single:
             self._clock.freeze()  # ADK takes the time of each partial response
         for lane in gated:
             _open_gate(lane, None, LaneState.IN_MODEL)
         return bool(gated)
-
-    def _gated_at(self, key: str) -> Lane | None:
-        for lane in self._lanes.values():
-            if lane.gate is not None and lane.gate.key == key:
-                return lane
-        return None
 
     def _hand_out(self, group: Group, records: Sequence[CallRecord]) -> bool:
         """Hands out the records of a group, in their order, if they are all that it waits for."""
@@ -346,8 +293,7 @@ class Conductor:
             except UnknownType as error:
                 self.fail_replay(call.call_id, f"a value of class {error}", "no such class")
                 return False
-        group.lane.state = LaneState.RUNNING
-        del self._groups[group.key]
+        self.floor.close_group(group)
         # The model call that asked for them belongs to a step that was told of before.
         self._model_keys = [entry for entry in self._model_keys if entry[0] != group.lane.id]
         for call in settled:  # whole first, then on: what follows sees the session as all of them left it
@@ -356,6 +302,7 @@ class Conductor:
         return True
 
     def _show_states_early(self, group: Group) -> None:
+        """Calls that have their record changed the state before their siblings, which are yet to run, can see it."""
         records = self._records_of(group)
         if len(records) == len(group.open_calls):
             return  # complete: handed out in its place
@@ -368,10 +315,10 @@ class Conductor:
 
     def _check_journal(self) -> None:
         """Rule R3."""
-        if self.journal.replayed or not (self.ended or self.at_rest):
+        if self.journal.replayed or not (self.ended or self.floor.at_rest):
             return
         step, expected = self.journal.missing()
-        gated = next((lane.gate.key for lane in self._lanes.values() if lane.gate is not None), None)
+        gated = next((lane.gate.key for lane in self.floor.gated() if lane.gate), None)
         found = "the end of the invocation" if self.ended else f"model call {gated!r}" if gated else "other calls"
         self.fail_replay(step, expected, found)
 
@@ -379,15 +326,9 @@ class Conductor:
         """Says that there is something to drive on with, if nobody drives."""
         if self._driving or self._nudged or self.failure is not None or not self.journal.replayed:
             return
-        if self.at_rest and (not self.blocked or self.has_unreported_calls):
+        if self.floor.at_rest and (not self.floor.blocked or self.floor.has_unreported_calls):
             self._nudged = True
             self._nudge()
-
-    def _lane(self, lane_id: LaneId) -> Lane:
-        lane = self._lanes.get(lane_id)
-        if lane is None:
-            lane = self._lanes[lane_id] = Lane(lane_id)
-        return lane
 
 
 def _open_gate(lane: Lane, record: ModelCall | None, state: LaneState) -> None:

@@ -105,6 +105,8 @@ class TurnCore:
     outbox: Outbox
     step_id: str = ""
     """The ``RunModel`` step that drives the turn."""
+    step_attempt: int = 1
+    """Workers that took that step, this one included."""
     asks: dict[str, InterruptKind] = field(default_factory=dict[str, InterruptKind])
     """Call id -> what the confirmation gate of the tool said."""
     model_calls: dict[str, int] = field(default_factory=dict[str, int])

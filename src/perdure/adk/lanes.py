@@ -85,7 +85,6 @@ class Call:
     settled: asyncio.Future[None] | None = None
     live_outcome: str | None = None
     baseline: AttemptBaseline | None = None
-    pristine_args: dict[str, Any] | None = None
     state_applied: bool = False
     given_up: bool = False
     """ADK cancelled the call: a sibling failed the whole turn."""

@@ -183,6 +183,8 @@ class _ModelCall:
             raise
 
     def _show(self, response: LlmResponse, attempt: int) -> None:
+        # A worker that died in the step may have made all its attempts: those of the next worker count from there.
+        attempt += (self._core.step_attempt - 1) * self._core.settings.model_retry.max_attempts
         for part in (response.content.parts if response.content else None) or ():
             if part.text:
                 kind = AgentEventType.REASONING_DELTA if part.thought else AgentEventType.TEXT_DELTA
@@ -226,7 +228,7 @@ def _fill_call_ids(core: TurnCore, key: str, responses: list[LlmResponse]) -> No
     used: set[str] = set()
     with determinism.ids_from(core.start.turn_id, key):
         for call in calls:
-            if not call.id or call.id in used or core.conductor.is_call_known(call.id):
+            if not call.id or call.id in used or core.conductor.floor.knows(call.id):
                 call.id = seams.new_function_call_id()
             used.add(call.id)
 

@@ -72,7 +72,7 @@ class WatcherPlugin(BasePlugin):
         if not event.partial:
             calls = [call.id for call in event.get_function_calls() if call.id]
             if calls:
-                core.conductor.open_group((event.branch, event.author), calls)
+                core.conductor.floor.open_group((event.branch, event.author), calls)
         return None
 
     async def after_run_callback(self, *, invocation_context: InvocationContext) -> None:
@@ -157,7 +157,7 @@ async def _expect_unknown(core: TurnCore, call_id: str, tool: BaseTool) -> None:
 async def _answered(core: TurnCore, tool_context: ToolContext) -> None:
     """A call was answered; if a callback did it without a request, that is what becomes of the call."""
     call_id = tool_context.function_call_id or ""
-    if core.conductor.journal.call(call_id) is not None and core.conductor.find_call(call_id) is None:
+    if core.conductor.journal.call(call_id) is not None and core.conductor.floor.requested_call(call_id) is None:
         core.conductor.fail_call(call_id, "an answer of a callback")
         await core.conductor.parking.for_ever()
     core.conductor.account(call_id)
@@ -179,7 +179,7 @@ class AnswererPlugin(BasePlugin):
         answer: dict[str, Any] | None = await self._ask_agent(tool, tool_args, tool_context, error)
         if answer is not None:
             return answer
-        return _error_answer(core.conductor.find_call(tool_context.function_call_id or ""), error)
+        return _error_answer(core.conductor.floor.requested_call(tool_context.function_call_id or ""), error)
 
     async def _ask_agent(
         self, tool: BaseTool, tool_args: dict[str, Any], tool_context: ToolContext, error: Exception

@@ -67,6 +67,7 @@ class AdkAgentRunner:
         sync_tools_in_threads: bool = True,
     ) -> None:
         seams.check_seams()
+        seams.load_early()
         policies = dict(tool_policies or {})
         app, tools = check_application(agent, flow_type, policies)
         check_options(default_tool_effect, approvals, model_retry, model_timeout, user_id)

@@ -4,12 +4,15 @@ Other modules of ``adk/`` import ADK's public API directly and its private names
 flow is built; it raises ``FrameworkDrift`` rather than letting a durable turn go on over a seam that moved.
 """
 
+# This module is the one place that uses ADK's private names, so the rule against that is off in it.
+# pyright: reportPrivateUsage=false
+
 from __future__ import annotations
 
 import importlib
 import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from random import Random
@@ -24,7 +27,7 @@ from google.adk.flows.llm_flows.base_llm_flow import BaseLlmFlow
 from google.adk.flows.llm_flows.tools import _caller
 from google.adk.models.base_llm import BaseLlm
 from google.adk.models.llm_request import LlmRequest
-from google.adk.platform import _random as platform_random  # pyright: ignore[reportPrivateUsage]
+from google.adk.platform import _random as platform_random
 from google.adk.platform import time as platform_time
 from google.adk.platform import uuid as platform_uuid
 from google.adk.sessions.state import State
@@ -49,8 +52,6 @@ GetLlm = Callable[[BaseLlmFlow, InvocationContext], Awaitable[BaseLlm]]
 InferenceSpan = Callable[[LlmRequest, InvocationContext, Event], AbstractAsyncContextManager[Any]]
 SyncCallableRunner = Callable[[Callable[..., Any], dict[str, Any]], Awaitable[Any]]
 
-# The ignores below all have one reason: these names are private, and this module is the place that says so.
-
 
 Providers = tuple[Callable[[], float], Callable[[], str], Callable[[], Random]]
 
@@ -58,16 +59,16 @@ Providers = tuple[Callable[[], float], Callable[[], str], Callable[[], Random]]
 def current_providers() -> Providers:
     """The providers of time, ids and random numbers of the current context."""
     return (
-        platform_time._time_provider_context_var.get(),  # pyright: ignore[reportPrivateUsage]
-        platform_uuid._id_provider_context_var.get(),  # pyright: ignore[reportPrivateUsage]
-        platform_random._random_provider_context_var.get(),  # pyright: ignore[reportPrivateUsage]
+        platform_time._time_provider_context_var.get(),
+        platform_uuid._id_provider_context_var.get(),
+        platform_random._random_provider_context_var.get(),
     )
 
 
 REAL_PROVIDERS: Providers = (
-    platform_time._default_time_provider,  # pyright: ignore[reportPrivateUsage]
-    platform_uuid._default_id_provider,  # pyright: ignore[reportPrivateUsage]
-    platform_random._default_random_provider,  # pyright: ignore[reportPrivateUsage]
+    platform_time._default_time_provider,
+    platform_uuid._default_id_provider,
+    platform_random._default_random_provider,
 )
 """ADK's own."""
 
@@ -82,7 +83,7 @@ def set_providers(providers: Providers) -> None:
 
 def get_llm_method() -> GetLlm:
     """``BaseLlmFlow._get_llm``: the one place where every agent asks for its model."""
-    return cast(GetLlm, BaseLlmFlow._get_llm)  # pyright: ignore[reportPrivateUsage]
+    return cast(GetLlm, BaseLlmFlow._get_llm)
 
 
 def set_get_llm_method(method: GetLlm) -> None:
@@ -102,12 +103,12 @@ def set_use_inference_span(function: InferenceSpan) -> None:
 
 def invocation_of(context: ToolContext) -> InvocationContext:
     """The invocation context itself (``get_invocation_context`` gives a copy)."""
-    return context._invocation_context  # pyright: ignore[reportPrivateUsage]
+    return context._invocation_context
 
 
 def own_actions(context: ToolContext) -> EventActions:
     """The context's actions without the side effect of the ``actions`` property."""
-    return context._event_actions  # pyright: ignore[reportPrivateUsage]
+    return context._event_actions
 
 
 class _RememberingState(State):
@@ -134,9 +135,9 @@ def watch_state(context: ToolContext) -> Mapping[str, tuple[Any, Any]]:
     watched = _RememberingState(
         invocation_of(context).session.state,
         actions.state_delta,
-        context.state._schema,  # pyright: ignore[reportPrivateUsage]
+        context.state._schema,
     )
-    context._state = watched  # pyright: ignore[reportPrivateUsage]
+    context._state = watched
     return watched.first_reads
 
 
@@ -147,7 +148,7 @@ def new_function_call_id() -> str:
 
 def mandatory_parameters(tool: FunctionTool) -> list[str]:
     """The names of a function tool's parameters that have no default."""
-    return tool._get_mandatory_args()  # pyright: ignore[reportPrivateUsage]
+    return tool._get_mandatory_args()
 
 
 def takes_arguments_as_they_are(tool: BaseTool) -> bool:
@@ -155,33 +156,33 @@ def takes_arguments_as_they_are(tool: BaseTool) -> bool:
     return (
         isinstance(tool, FunctionTool)
         and type(tool).run_async is FunctionTool.run_async
-        and type(tool)._preprocess_args is FunctionTool._preprocess_args  # pyright: ignore[reportPrivateUsage]
+        and type(tool)._preprocess_args is FunctionTool._preprocess_args
     )
 
 
 def is_generator_tool(tool: BaseTool) -> bool:
     """Whether the tool's function is a generator, which ADK runs as a workflow node."""
-    return isinstance(tool, FunctionTool) and tool._spec.is_generator  # pyright: ignore[reportPrivateUsage]
+    return isinstance(tool, FunctionTool) and tool._spec.is_generator
 
 
 def declaration_of(tool: BaseTool) -> types.FunctionDeclaration | None:
     """What the tool tells the model about itself."""
-    return tool._get_declaration()  # pyright: ignore[reportPrivateUsage]
+    return tool._get_declaration()
 
 
 def split_media(result: Any) -> tuple[Any, list[types.FunctionResponsePart] | None]:
     """Takes media parts out of a tool's result, as ADK does before it builds the function response."""
-    return _caller._extract_multimodal_parts(result)  # pyright: ignore[reportPrivateUsage]
+    return _caller._extract_multimodal_parts(result)
 
 
 def sync_callables_run_with(runner: SyncCallableRunner) -> AbstractContextManager[None]:
     """While entered, function tools call their synchronous functions through ``runner``."""
-    return _sync_runner._use_sync_callable_runner(runner)  # pyright: ignore[reportPrivateUsage]
+    return _sync_runner._use_sync_callable_runner(runner)
 
 
 def sync_callables_run_inline() -> AbstractContextManager[None]:
     """While entered, function tools call their synchronous functions at once."""
-    return _sync_runner._use_sync_callable_runner(None)  # pyright: ignore[reportPrivateUsage]
+    return _sync_runner._use_sync_callable_runner(None)
 
 
 async def run_tool_error_callbacks(
@@ -193,9 +194,9 @@ async def run_tool_error_callbacks(
     error: Exception,
 ) -> Any:
     """Runs an agent's ``on_tool_error`` callbacks as ADK does: the first answer that is not ``None`` counts."""
-    return await _callback_pipeline._run_callbacks(  # pyright: ignore[reportPrivateUsage]
+    return await _callback_pipeline._run_callbacks(
         list(callbacks),
-        _callback_pipeline._stop_on_non_none,  # pyright: ignore[reportPrivateUsage]
+        _callback_pipeline._stop_on_non_none,
         tool=tool,
         args=args,
         tool_context=tool_context,
@@ -244,6 +245,24 @@ SEAMS: tuple[Seam, ...] = (
     Seam("google.adk.platform.uuid", "_id_provider_context_var.get"),
     Seam("google.adk.platform._random", "_random_provider_context_var.get"),
 )
+
+
+LOADED_LATE = (
+    "google.adk.workflow._workflow",
+    "google.adk.workflow._llm_agent_wrapper",
+    "google.adk.flows.llm_flows.auto_flow",
+    "google.adk.models.google_llm",
+)
+"""What ADK imports in the middle of the first turn of a process, and some 450 modules with it: half a second in which
+no other session of the process moves, and by which a take-over would be late."""
+
+
+@lru_cache(maxsize=1)
+def load_early() -> None:
+    """Imports what ADK would import in the middle of the first turn, as far as it is there."""
+    for module in LOADED_LATE:
+        with suppress(ImportError):
+            importlib.import_module(module)
 
 
 def _find(seam: Seam) -> object:

@@ -36,7 +36,7 @@ def settle(call: Call, record: CallRecord, approval: Approval | None) -> None:
         context.tool_confirmation = ToolConfirmation(confirmed=True, payload=approval.payload)
     call.record = record
     # Let go of what only a run needs: its context variables lead back to this turn.
-    call.run = call.baseline = call.pristine_args = None
+    call.run = call.baseline = None
 
 
 def show_state_early(call: Call, record: CallRecord) -> None:

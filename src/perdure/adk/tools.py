@@ -162,11 +162,13 @@ async def _run_async(self: BaseTool, *, args: dict[str, Any], tool_context: Tool
     if _lacks_arguments(core, tool, call_id, args):
         return await tool.run_async(args=args, tool_context=tool_context)
     give_idempotency_key(tool_context)
+    arguments = _recorded_arguments(tool, args)
     call = core.conductor.request(
         call_id,
+        (tool_context.branch, tool_context.agent_name),
         tool.name,
-        _recorded_arguments(tool, args),
-        lambda group: _request(core, tool, call_id, group, args, tool_context),
+        arguments,
+        lambda group: _request(core, tool, call_id, group, arguments, tool_context),
         ToolRun(tool, args, tool_context, contextvars.copy_context()),
     )
     await core.conductor.record_of(call)
@@ -205,7 +207,7 @@ def _copied(value: Any) -> Any:
 
 
 def _request(
-    core: TurnCore, tool: BaseTool, call_id: str, group: str, args: dict[str, Any], tool_context: ToolContext
+    core: TurnCore, tool: BaseTool, call_id: str, group: str, arguments: JsonObject, tool_context: ToolContext
 ) -> CallRequest:
     rules = core.settings.rules
     policy = rules.policy_of(tool)
@@ -219,7 +221,7 @@ def _request(
         call_id=call_id,
         group=group,
         tool_name=tool.name,
-        arguments=_recorded_arguments(tool, args),
+        arguments=arguments,
         agent_name=tool_context.agent_name,
         effect=policy.effect,
         retry=retry_of(policy),

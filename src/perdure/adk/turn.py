@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import logging
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
+from typing import Any
 
 from google.adk.events.event import Event
 
@@ -27,6 +29,11 @@ from perdure.session.runner import (
     Progress,
     ToolOutcome,
 )
+
+_logger = logging.getLogger(__name__)
+
+_CANCELLATIONS = 10
+"""How often a task of a dropped turn is cancelled before it is left behind."""
 
 Invocation = Callable[[], AsyncGenerator[Event, None]]
 """Starts the invocation; it must be iterated in the task that is to carry it."""
@@ -80,7 +87,7 @@ class AdkLiveTurn:
         if not self._conductor.parking.closing:
             self._conductor.end()
 
-    async def drive(self, step_id: str, records: Sequence[CallRecord]) -> DriveResult:
+    async def drive(self, step_id: str, records: Sequence[CallRecord], attempt: int = 1) -> DriveResult:
         """Hands out ``records`` and lets the invocation run until it is blocked or over.
 
         Raises:
@@ -89,7 +96,7 @@ class AdkLiveTurn:
         """
         if self._conductor.driving:
             raise UsageError("the turn is being driven already; use hand_out")
-        self._core.step_id = step_id
+        self._core.step_id, self._core.step_attempt = step_id, attempt
         try:
             self._conductor.set_driving(True)
             self._conductor.give(records)
@@ -154,13 +161,13 @@ class AdkLiveTurn:
         conductor = self._conductor
 
         def known() -> bool:
-            over = conductor.ended or (conductor.journal.replayed and conductor.at_rest)
-            return over or conductor.failure is not None or conductor.find_call(call_id) is not None
+            over = conductor.ended or (conductor.journal.replayed and conductor.floor.at_rest)
+            return over or conductor.failure is not None or conductor.floor.requested_call(call_id) is not None
 
         await conductor.until(known)
         if conductor.failure is not None:
             raise conductor.failure
-        call = conductor.find_call(call_id)
+        call = conductor.floor.requested_call(call_id)
         if call is not None:
             return call
         found = "the end of the invocation" if conductor.ended else "other calls"
@@ -173,17 +180,21 @@ class AdkLiveTurn:
 
     async def close(self) -> None:
         """Drops the turn from memory.  No callback of the application runs; running tool bodies are cancelled."""
-        self._conductor.parking.closing = True
-        running: set[asyncio.Task[object]] = {*self._bodies, self._task}
-        while pending := {task for task in running if not task.done()}:
+        self._conductor.drop()
+        running: set[asyncio.Task[Any]] = {*self._bodies, self._task}
+        for _ in range(_CANCELLATIONS):
+            pending = {task for task in running if not task.done()}
+            if not pending:
+                break
             for task in pending:
                 task.cancel()
             # A second round gets a body out of waiting for its thread.
             await asyncio.wait(pending, timeout=1)
         for task in running:
-            if not task.cancelled():
+            if not task.done():
+                _logger.warning("%s does not end although it was cancelled; it is left behind", task.get_name())
+            elif not task.cancelled():
                 task.exception()
-        self._conductor.advance()
 
     def _has_news(self) -> bool:
         return self._conductor.has_news
@@ -194,10 +205,10 @@ class AdkLiveTurn:
             raise conductor.failure
         if conductor.ended:
             return self._finished()
-        return self._blocked(more=not conductor.blocked)
+        return self._blocked(more=not conductor.floor.blocked)
 
     def _blocked(self, *, more: bool) -> DriveBlocked:
-        calls = self._conductor.take_unreported_calls()
+        calls = self._conductor.floor.take_unreported_calls()
         return DriveBlocked(self._progress(), calls, more)
 
     def _finished(self) -> DriveFinished | DriveFailed:

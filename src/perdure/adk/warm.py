@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from google.adk.sessions.session import Session
 
-MAX_SESSIONS = 256
-MAX_EVENTS = 50_000
+MAX_SESSIONS = 128
+MAX_EVENTS = 10_000
 
 
 @dataclass(frozen=True, slots=True)

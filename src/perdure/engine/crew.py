@@ -128,8 +128,8 @@ class Crew:
             del self._actors[actor.session_id]
         if not task.cancelled() and (error := task.exception()) is not None:
             logger.error("session %s was left behind", actor.session_id, exc_info=error)
-        # Work that the session leaves is told of by its release; room for another one is not, nor is a time to wake up.
-        if was_full or not actor.released or actor.state.status is SessionStatus.WAITING:
+        # Work that the session leaves is told of by its release; room for another one is not, nor is a deadline.
+        if was_full or actor.state.status is SessionStatus.WAITING:
             self._vacancy()
 
     # ------------------------------------------------------------ one session
@@ -190,7 +190,5 @@ class Crew:
             pass
 
     async def _free(self, lease: Lease) -> None:
-        now = self._clock.now_ms()
-        # Due even if it only waits: for its deadlines, and for the check of its code, if that was not made.
-        write = SessionWrite(kinds=(DurableWrite.SESSION_RELEASED,), release=True, wake_at_ms=now)
-        await self._store.commit(lease, write, now)
+        write = SessionWrite(kinds=(DurableWrite.SESSION_RELEASED,), release=True, unfinished=True)
+        await self._store.commit(lease, write, self._clock.now_ms())

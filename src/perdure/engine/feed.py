@@ -89,8 +89,9 @@ class FeedHub:
     def detach(self, feed: SessionFeed) -> None:
         if self._feeds.get(feed.session_id) is feed:
             del self._feeds[feed.session_id]
-            # Its last write may be on disk although it could not show it.
-            self.look(feed.session_id)
+            if feed.is_behind:
+                # Its last write may be on disk although it could not show it.
+                self.look(feed.session_id)
 
     def show(self, session_id: str, shown: Shown) -> None:
         for reader in self._readers.get(session_id, ()):
@@ -189,6 +190,11 @@ class SessionFeed:
                 entry.stored = True
         self._show()
         self._hub.look(self.session_id, all_readers=False)
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether something was not shown yet."""
+        return not all(entry.shown for entry in self._entries)
 
     def shown_not_stored(self) -> list[Shown]:
         return [self._as_shown(entry) for entry in self._entries if entry.shown]

@@ -105,8 +105,8 @@ class RunningSteps:
     def run(self, command: RunModel | RunCall | CheckCode, book: TurnBook) -> None:
         """Starts a step."""
         match command:
-            case RunModel(step_id, call_ids):
-                self.start(step_id, self._run_model(book, step_id, call_ids))
+            case RunModel(step_id):
+                self.start(step_id, self._run_model(book, command))
             case RunCall(step_id):
                 self._unbegun.add(step_id)
                 self.start(step_id, self._run_call(book, command))
@@ -188,13 +188,14 @@ class RunningSteps:
                 self._live.hand_out(late)
             return self._live
 
-    async def _run_model(self, book: TurnBook, step_id: str, call_ids: tuple[str, ...]) -> None:
+    async def _run_model(self, book: TurnBook, run: RunModel) -> None:
+        step_id = run.step_id
         try:
             rebuilt = self._live is None
             live = await self._open(book)
             # A live turn that was just rebuilt has all records from the journal.
-            records = [] if rebuilt else [book.records[call_id] for call_id in call_ids]
-            result = await live.drive(step_id, records)
+            records = [] if rebuilt else [book.records[call_id] for call_id in run.call_ids]
+            result = await live.drive(step_id, records, run.attempt)
         except NonDeterminismError as error:
             self._code_differs(book, error)
         except ENGINE_FAULTS:

@@ -139,7 +139,7 @@ def _advance(loop: Loop) -> None:
     turn = loop.open_turn()
     if turn is not None and turn.ending is not None:
         wind_down(loop, turn.ending)
-    if loop.closed or loop.blocked is not None:
+    if loop.blocked is not None:
         return
     if not loop.checking and not loop.draining:
         _start_what_is_due(loop)
@@ -190,7 +190,7 @@ def _drive(loop: Loop) -> None:
     if model is not None and not model.issued:
         loop.turn = replace(loop.turn, drive_again=False)
         loop.put_model(replace(model, attempts=model.attempts + 1, issued=True), StepStatus.RUNNING)
-        loop.do(RunModel(model.step_id, call_ids))
+        loop.do(RunModel(model.step_id, call_ids, model.attempts + 1))
     elif ready:
         # The drive may be over by now, with its result on the way here.
         loop.turn = replace(loop.turn, drive_again=True)

@@ -300,8 +300,13 @@ class TurnLog(Protocol):
 class LiveTurn(Protocol):
     """A turn in memory: a running invocation that waits for the engine wherever it needs a record."""
 
-    async def drive(self, step_id: str, records: Sequence[CallRecord]) -> DriveResult:
+    async def drive(self, step_id: str, records: Sequence[CallRecord], attempt: int = 1) -> DriveResult:
         """Hands out ``records`` (in their order) and lets the invocation run until it is blocked or over.
+
+        Args:
+            step_id: the ``RunModel`` step that this is.
+            attempt: workers that took the step, this one included.  What the step shows (``TurnLog.show_delta``) has
+                numbers of attempts above those of the workers before.
 
         Raises:
             NonDeterminismError: the invocation does not repeat what the journal holds.

@@ -476,10 +476,12 @@ StoreCommand = (
 
 @dataclass(frozen=True, slots=True)
 class RunModel:
-    """Drive the live turn with the records of ``call_ids``, in that order."""
+    """Drive the live turn with the records of ``call_ids``, in that order.  ``attempt``: of the step; each worker that
+    takes it makes one."""
 
     step_id: str
     call_ids: tuple[str, ...]
+    attempt: int = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ def turn_has_news(loop: Loop, given: TurnHasNews) -> None:
         return
     if turn.model is None:
         loop.new_model_step()
-    elif turn.model.issued:
+    else:
         loop.turn = replace(turn, drive_again=True)
 
 

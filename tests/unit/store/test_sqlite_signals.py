@@ -99,11 +99,13 @@ async def test_the_socket_of_a_dead_process_is_removed(open_store: OpenStore, ru
     assert "dead.sock" not in os.listdir(run_dir)
 
 
-async def test_closing_leaves_no_socket(open_store: OpenStore, run_dir: Path) -> None:
-    store = await open_store()
+async def test_closing_leaves_no_socket_and_no_directory(open_store: OpenStore, run_dir: Path) -> None:
+    first, second = await open_store(), await open_store()
+    assert len(os.listdir(run_dir)) == 2
+    await first.close()
     assert len(os.listdir(run_dir)) == 1
-    await store.close()
-    assert os.listdir(run_dir) == []
+    await second.close()
+    assert "run" not in os.listdir(run_dir.parent)
 
 
 async def test_where_sockets_do_not_work_the_store_says_so_and_looks_itself(
@@ -193,6 +195,22 @@ def test_a_socket_that_is_made_within_one_tick_of_the_clock_is_found(
     assert theirs.receive() == Change(frozenset({"x"}), work=False)
     ours.close()
     theirs.close()
+
+
+def test_a_directory_that_goes_away_while_a_socket_is_bound_is_made_again(
+    run_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bind, left = signals._bind, [1]
+
+    def bind_late(ours: socket.socket, directory: Path, name: str) -> Path:
+        if left:
+            left.pop()
+            directory.rmdir()
+        return bind(ours, directory, name)
+
+    monkeypatch.setattr(signals, "_bind", bind_late)
+    Signals(run_dir, "a").close()
+    assert not left
 
 
 def test_two_sockets_of_one_name_do_not_clash(run_dir: Path) -> None:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import sys
+from contextlib import suppress
 from datetime import timedelta
 from types import FrameType
+from typing import NoReturn
 
 import click
 
@@ -38,7 +41,9 @@ def chat(target: str, session_id: str | None, new: bool, flow_type: str | None, 
     """Talk to an agent in a durable session.
 
     TARGET is a folder as ADK knows it (agent.py or __init__.py with root_agent or app), a Python file, a module, or
-    module:object. Ctrl-C leaves at any point, also in the middle of an answer; the same command goes on there.
+    module:object. A dict named perdure_options beside it holds keyword arguments for adk_agent_session_flow.
+
+    Ctrl-C leaves at any point, also in the middle of an answer; the same command goes on there.
 
     Lines from a pipe are sent one by one; where the agent asks for approval the next line is the answer: y, n, or why
     not.
@@ -66,7 +71,7 @@ async def _chat(flow: AgentSessionFlow, session_id: str, address: str, goodbye: 
     """Runs the conversation; returns the exit code."""
     interactive = sys.stdin.isatty() and sys.stdout.isatty()
     console = terminal(plain=not interactive)
-    leave = _LeaveOnInterrupt(keeper)
+    leave = _LeaveOnInterrupt(keeper, goodbye)
     # The grace is zero: leaving is meant to be at once, and what is cut off is recovered.
     options = WorkerOptions(drain_grace=timedelta(0))
     try:
@@ -78,9 +83,7 @@ async def _chat(flow: AgentSessionFlow, session_id: str, address: str, goodbye: 
     except asyncio.CancelledError:
         if not leave.asked:
             raise
-        keeper.restore()
-        click.echo(f"\nLeft. Come back with: {goodbye}")
-        leave_now(INTERRUPTED)
+        leave.now()
     if interactive:
         click.echo(f"\nLeft. Come back with: {goodbye}")
     return 1 if failed and not interactive else 0
@@ -89,27 +92,33 @@ async def _chat(flow: AgentSessionFlow, session_id: str, address: str, goodbye: 
 class _LeaveOnInterrupt:
     """Ctrl-C cancels the task that made this object; once more, or when that takes too long, it ends the process.
 
-    A plain signal handler, not one of the event loop: it also comes through when a tool holds up the loop.
+    Plain signal handlers, not those of the event loop: they also come through while a tool holds up the loop.
     """
 
-    def __init__(self, keeper: TerminalKeeper) -> None:
+    def __init__(self, keeper: TerminalKeeper, goodbye: str) -> None:
         self.asked = False
         self._keeper = keeper
+        self._goodbye = goodbye
         self._loop = asyncio.get_running_loop()
         self._task = asyncio.current_task()
         signal.signal(signal.SIGINT, self._interrupted)
 
+    def now(self, _number: int = 0, _frame: FrameType | None = None) -> NoReturn:
+        """Ends the process: a tool may still be in a thread, and the line editor waits for a line."""
+        self._keeper.restore()
+        leave_now(INTERRUPTED)
+
     def _interrupted(self, _number: int, _frame: FrameType | None) -> None:
         if self.asked:
-            self._cut()
+            self.now()
         self.asked = True
+        with suppress(OSError):
+            # Not with print, which may be what the signal has interrupted and cannot be entered twice.
+            os.write(sys.stdout.fileno(), f"\nLeft. Come back with: {self._goodbye}\n".encode())
+        signal.signal(signal.SIGALRM, self.now)
+        signal.setitimer(signal.ITIMER_REAL, LEAVE_GRACE.total_seconds())
         self._loop.call_soon_threadsafe(self._cancel)
 
     def _cancel(self) -> None:
-        self._loop.call_later(LEAVE_GRACE.total_seconds(), self._cut)
         if self._task is not None:
             self._task.cancel()
-
-    def _cut(self) -> None:
-        self._keeper.restore()
-        leave_now(INTERRUPTED)

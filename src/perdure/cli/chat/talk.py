@@ -65,7 +65,7 @@ class Talk:
         try:
             snapshot = await self._client.get_agent_snapshot(self._session_id)
         except SessionNotFound:
-            self._say(f"new session {self._session_id}")
+            self._greet(f"new session {self._session_id}")
             return
         if snapshot.flow_type != self._flow.flow_type:
             raise UsageError(
@@ -75,7 +75,7 @@ class Talk:
                 flow_type=snapshot.flow_type,
             )
         self._found, turn, store = snapshot, snapshot.turn, self._engine.store
-        self._say(f"session {self._session_id} goes on{_after_turns(turn.number if turn is not None else 0)}")
+        self._greet(f"session {self._session_id} goes on{_after_turns(turn.number if turn is not None else 0)}")
         for message in await self._last_messages():
             self._console.print(message_text(message), soft_wrap=True)
         self._end = after = await end_of_stream(store, self._session_id, None)
@@ -187,6 +187,9 @@ class Talk:
         except (InterruptAlreadyResolved, InterruptExpired, InterruptWithdrawn) as error:
             self._say(error.message)
         return True
+
+    def _greet(self, words: str) -> None:
+        self._say(f"{words} (ctrl-C leaves at any point, and it stays)" if self._lines.interactive else words)
 
     def _say(self, words: str) -> None:
         self._transcript.line(Text(words, style="dim"))

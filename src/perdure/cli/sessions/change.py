@@ -51,7 +51,7 @@ def send(session: str, text: str, how: How) -> None:
 @_by_option
 @change_options
 def approve(session: str, interrupt: str | None, payload: str | None, resolved_by: str | None, how: How) -> None:
-    """Approve what a session waits for.  INTERRUPT may be left out when there is only one.
+    """Approve what a session waits for. INTERRUPT may be left out when there is only one.
 
     \b
     Examples:
@@ -74,7 +74,7 @@ def approve(session: str, interrupt: str | None, payload: str | None, resolved_b
 @_by_option
 @change_options
 def reject(session: str, interrupt: str | None, message: str | None, resolved_by: str | None, how: How) -> None:
-    """Reject what a session waits for.  INTERRUPT may be left out when there is only one.
+    """Reject what a session waits for. INTERRUPT may be left out when there is only one.
 
     \b
     Examples:
@@ -94,7 +94,7 @@ def reject(session: str, interrupt: str | None, message: str | None, resolved_by
 @click.option("--turn", "turn_id", metavar="ID", help="This turn only, be it open or queued.")
 @change_options
 def cancel(session: str, turn_id: str | None, how: How) -> None:
-    """Cancel the turn that runs or waits.  A worker carries it out.
+    """Cancel the turn that runs or waits. A worker carries it out.
 
     \b
     Examples:
@@ -114,7 +114,7 @@ def cancel(session: str, turn_id: str | None, how: How) -> None:
 @click.argument("session")
 @change_options
 def close(session: str, how: How) -> None:
-    """Close a session: it takes no more messages, and its open turn is cancelled.  It can still be read.
+    """Close a session: it takes no more messages, and its open turn is cancelled. It can still be read.
 
     \b
     Examples:

@@ -82,12 +82,11 @@ async def changing(session_id: str, how: How) -> AsyncGenerator[Change, None]:
         change = Change(AgentSessionClient(engine))
         before = await end_of_stream(engine.store, session_id, None)
         yield change
-        if not how.wait:
-            snapshot = await change.client.get_agent_snapshot(session_id)
-        elif how.as_json:
-            snapshot = await change.client.wait(session_id, timeout=how.timeout)
-        else:
-            snapshot = await _watch(engine, session_id, before, how.timeout)
+        snapshot = await change.client.get_agent_snapshot(session_id)
+        if how.wait:
+            if snapshot.status is SessionStatus.RUNNING and not snapshot.served:
+                click.echo(f"no worker is alive for {snapshot.flow_type}; waiting for one ('perdure serve')", err=True)
+            snapshot = await _wait(engine, session_id, before, how)
     if how.as_json:
         print_json({**change.values, "snapshot": to_json(snapshot)})
     elif not how.wait:
@@ -96,20 +95,21 @@ async def changing(session_id: str, how: How) -> AsyncGenerator[Change, None]:
         raise click.exceptions.Exit(exit_code_of(snapshot))
 
 
-async def _watch(engine: Engine, session_id: str, after: str | None, timeout: float | None) -> AgentSnapshot:
-    """Shows the session until it rests, and then what it asks for."""
+async def _wait(engine: Engine, session_id: str, after: str | None, how: How) -> AgentSnapshot:
+    """Waits until the session rests; shows people what happens until then, and what the session asks for at the end."""
+    if how.as_json:
+        return await AgentSessionClient(engine).wait(session_id, timeout=how.timeout)
     console = terminal()
     transcript = Transcript(console)
-    follower = Follower(engine, session_id, transcript, after)
     try:
-        async with asyncio.timeout(timeout):
-            snapshot = await follower.until_rest()
+        async with asyncio.timeout(how.timeout):
+            snapshot = await Follower(engine, session_id, transcript, after).until_rest()
     except TimeoutError:
         raise WaitTimeout(
-            f"session {session_id!r} did not come to rest within {timeout:g} s. It goes on; look again with "
+            f"session {session_id!r} did not come to rest within {how.timeout:g} s. It goes on; look again with "
             f"'{suggest('sessions', 'show', session_id)}'",
             session_id=session_id,
-            timeout=timeout,
+            timeout=how.timeout,
         ) from None
     transcript.end_line()
     for interrupt in snapshot.pending_interrupts:

@@ -143,7 +143,7 @@ def history(session: str, after: str | None, limit: int, address: str, as_json: 
 @engine_option
 @json_option
 def events(session: str, after: str | None, limit: int | None, follow: bool, address: str, as_json: bool) -> None:
-    """Print the live stream, one event on a line.  With --json each line is one JSON document.
+    """Print the live stream, one event on a line. With --json each line is one JSON document.
 
     \b
     Examples:

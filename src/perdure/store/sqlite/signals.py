@@ -30,6 +30,9 @@ NAME_LENGTH = 8
 MAX_NAMESAKES = 100
 """Sockets that may have the same name; the later ones get a number."""
 
+MAX_TRIES = 10
+"""How often the directory is made again when others take it away meanwhile."""
+
 PEERS_SETTLE = 1.0
 """Seconds for which a directory that changed is read again each time: its time stamp is too coarse to tell."""
 
@@ -95,20 +98,28 @@ class Signals:
             OSError: sockets do not work here (path too long, no permission, not this user's directory).
         """
         self._directory = run_dir
-        run_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-        found = os.lstat(run_dir)
-        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
-            raise PermissionError(f"{run_dir} is not a private directory of this user")
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._socket.setblocking(False)
         try:
-            self._path = _bind(self._socket, run_dir, name[:NAME_LENGTH])
+            self._path = self._bind(name[:NAME_LENGTH])
         except OSError:
             self._socket.close()
             raise
         self._peers: tuple[str, ...] = ()
         self._seen = 0
         self._trusted_from = 0.0
+
+    def _bind(self, name: str) -> Path:
+        for _ in range(MAX_TRIES):
+            try:
+                self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+                found = os.lstat(self._directory)
+                if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
+                    raise PermissionError(f"{self._directory} is not a private directory of this user")
+                return _bind(self._socket, self._directory, name)
+            except FileNotFoundError:
+                continue  # The last of the others closed just now, and took the directory away.
+        raise FileNotFoundError(f"{self._directory} disappears as often as it is made")
 
     @property
     def intact(self) -> bool:
@@ -163,6 +174,8 @@ class Signals:
         return total
 
     def close(self) -> None:
-        """Unbinds the socket."""
+        """Unbinds the socket.  The last one takes the directory away."""
         self._socket.close()
         self._path.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # not empty: others are still here
+            self._directory.rmdir()
