@@ -20,6 +20,7 @@ from perdure.engine.feed import FeedHub, SessionFeed
 from perdure.engine.running import Arrival, RunningSteps
 from perdure.engine.scribe import NOTHING, Attachment, Draft, SessionFacts
 from perdure.engine.turn_log import StoreTurnLog
+from perdure.errors import EngineError
 from perdure.faults import DurableWrite
 from perdure.session.flow import reduce
 from perdure.session.model import NO_USAGE, SessionStatus, TurnStatus, UserMessage
@@ -194,10 +195,14 @@ class SessionActor:
         self._set_deadline_timer()
 
     async def _one_step(self, linger: timedelta) -> None:
-        if self._arrivals.empty() and not self._running and self._rests():
+        arrival: Arrival | _Signal | None
+        if not self._arrivals.empty() or self._running:
+            arrival = await self._arrivals.get()
+        elif self._rests():
             arrival = await self._linger(linger)
         else:
-            arrival = await self._arrivals.get()
+            # It would wait for ever.  What is stored says what to do, so a new owner will do it.
+            raise EngineError(f"session {self.session_id!r} has something to do, and nothing does it")
         if arrival is None:
             await self._release()
         elif arrival is _Signal.LOOK:
