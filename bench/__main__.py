@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 import click
 from rich.console import Console
 
+from bench.disk import commit_ms
 from bench.measures import MEASURES, Conditions, Measure
 from bench.quiet import be_quiet
-from bench.report import RESULTS, Row, publish
+from bench.report import RESULTS, Row, Run, publish
 
 if TYPE_CHECKING:
     from bench.profiler import Profile
@@ -41,11 +42,18 @@ def main(context: click.Context, quick: bool, only: tuple[str, ...], result: Pat
         return
     console = Console()
     begun = time.perf_counter()
+    before = _commit_ms(folder)
     rows: list[Row] = []
     for name in only or MEASURES:
         with console.status(f"measuring {name}"), TemporaryDirectory(prefix="bench-", dir=folder) as scratch:
             rows += asyncio.run(_rows(MEASURES[name], Conditions(Path(scratch), quick)))
-    publish(rows, result, console, quick=quick, seconds=time.perf_counter() - begun)
+    run = Run(quick, time.perf_counter() - begun, (before, _commit_ms(folder)))
+    publish(rows, run, result, console)
+
+
+def _commit_ms(folder: Path | None) -> float:
+    with TemporaryDirectory(prefix="bench-", dir=folder) as scratch:
+        return commit_ms(Path(scratch))
 
 
 async def _rows(measure: Measure, conditions: Conditions) -> list[Row]:

@@ -87,7 +87,22 @@ def _figure(value: float, unit: str) -> str:
     return f"{value:.3g} {unit}" if abs(value) < 1000 else f"{value:,.0f} {unit}"
 
 
-def document_of(rows: Sequence[Row], *, quick: bool, seconds: float) -> JsonObject:
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What a reader must know of the run as a whole.
+
+    Attributes:
+        quick: too few samples to mean anything.
+        seconds: how long it took.
+        commit_ms: how long the disk took for one commit at full safety, before and after the measures.
+    """
+
+    quick: bool
+    seconds: float
+    commit_ms: tuple[float, float]
+
+
+def document_of(rows: Sequence[Row], run: Run) -> JsonObject:
     """The whole report as JSON."""
     return {
         "perdure": perdure.__version__,
@@ -95,19 +110,22 @@ def document_of(rows: Sequence[Row], *, quick: bool, seconds: float) -> JsonObje
         "python": platform.python_version(),
         "machine": f"{platform.system()} {platform.machine()}",
         "cores": os.cpu_count(),
-        "quick": quick,
-        "seconds": round(seconds, 1),
+        "quick": run.quick,
+        "seconds": round(run.seconds, 1),
+        "commit_ms": [round(value, 3) for value in run.commit_ms],
         "measures": [
             {**asdict(row), "target": str(row.target), "limit": row.target.limit, "met": row.met} for row in rows
         ],
     }
 
 
-def publish(rows: Sequence[Row], path: Path, console: Console, *, quick: bool, seconds: float) -> None:
+def publish(rows: Sequence[Row], run: Run, path: Path, console: Console) -> None:
     """Prints the table and writes the JSON file."""
     console.print(table_of(rows))
-    if quick:
+    before, after = run.commit_ms
+    console.print(f"one commit at synchronous=FULL on this disk: {before:.2f} ms before, {after:.2f} ms after")
+    if run.quick:
         console.print("[yellow]--quick: too few samples to mean anything[/yellow]")
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(document_of(rows, quick=quick, seconds=seconds), indent=2) + "\n", encoding="utf-8")
+    path.write_text(json.dumps(document_of(rows, run), indent=2) + "\n", encoding="utf-8")
     console.print(f"[dim]{path}[/dim]", highlight=False)

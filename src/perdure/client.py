@@ -59,7 +59,8 @@ class AgentSessionClient:
     """Talks to the sessions of one flow (or, without a flow, to any session that exists).
 
     Every mutating method takes a ``request_id``: the same call under the same id is done once, and its repeat returns
-    what the first one returned.
+    what the first one returned.  A call that fails with a ``StoreError``, or that is cancelled, may have been carried
+    out or not: repeat it under the same id.
 
     Args:
         engine: an open engine.
@@ -189,8 +190,9 @@ class AgentSessionClient:
         return await self._store.answer_interrupt(session_id, interrupt_id, answer, request, self._now())
 
     async def cancel_turn(self, session_id: str, *, turn_id: str | None = None, request_id: str | None = None) -> None:
-        """Stops the running or waiting turn; with ``turn_id`` that turn only, be it open or queued.
+        """Stops the turn that is running or waiting at this moment; with ``turn_id`` that turn, be it open or queued.
 
+        Without an open turn and a ``turn_id`` nothing happens.
         Running reads stop, a write that is under way gets the outcome ``outcome_unknown``, pending interrupts are
         withdrawn, and a note tells the next turn's model.  Returns when the request is on disk; ``wait`` shows its end.
 

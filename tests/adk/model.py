@@ -10,6 +10,7 @@ from typing import Any
 from google.adk.models.base_llm import BaseLlm
 from google.adk.models.llm_request import LlmRequest
 from google.adk.models.llm_response import LlmResponse
+from google.adk.platform import uuid as platform_uuid
 from google.genai import types
 from pydantic import Field, PrivateAttr
 
@@ -55,6 +56,7 @@ class ScriptedModel(BaseLlm):
     async def generate_content_async(
         self, llm_request: LlmRequest, stream: bool = False
     ) -> AsyncGenerator[LlmResponse, None]:
+        platform_uuid.new_uuid()  # a replay does not take this id
         contents = [content.model_copy(deep=True) for content in llm_request.contents]
         self._requests.append(llm_request.model_copy(update={"contents": contents}))
         place = sum(1 for content in contents if content.role == "model")

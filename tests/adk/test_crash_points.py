@@ -63,8 +63,13 @@ async def test_an_approval_survives_any_number_of_restarts() -> None:
     assert not await engine.go_on()
     asks = {request.call_id: request.ask for request in disk.requests.values()}
     for _ in range(2):
-        again = gated().engine(disk, decide=lambda request: None)
+        again_world = gated()
+        again = again_world.engine(disk, decide=lambda request: None)
+        live = await again.open()
+        await live.replayed()
+        await live.close()
         assert not await again.go_on()
+        assert not any(entry.startswith("is ") for entry in again_world.log)  # the gate was asked once
         assert {request.call_id: request.ask for request in disk.requests.values()} == asks
 
     def yes(request: CallRequest) -> Approval:

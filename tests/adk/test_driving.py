@@ -13,7 +13,7 @@ from google.adk.tools.exit_loop_tool import exit_loop
 from google.genai import types
 from tests.adk.engine import Disk, Log
 from tests.adk.model import ScriptedModel, calls, says
-from tests.adk.worlds import World
+from tests.adk.worlds import World, two_responses
 
 from perdure.errors import NonDeterminismError, UsageError
 from perdure.session.model import ImageInput, RecordStatus, UserMessage
@@ -138,6 +138,17 @@ async def test_a_model_call_that_falls_due_while_nobody_drives_is_announced() ->
     assert log.nudges == 1
     assert isinstance(await live.drive("step-2", ()), DriveFinished)
     await live.close()
+
+
+async def test_each_response_of_a_model_call_is_a_group_of_its_own() -> None:
+    engine = two_responses().engine()
+    await engine.turn("go")
+    assert [(request.arguments["n"], request.group) for request in engine.disk.requests.values()] == [
+        (1, "stepper@1||stepper|1"),
+        (2, "stepper@1||stepper|1/2"),
+        (3, "stepper@1||stepper|1/2"),
+    ]
+    assert engine.disk.new_messages[-1].text == "ok"
 
 
 async def test_control_calls_are_told_once() -> None:

@@ -12,8 +12,10 @@ from google.adk.plugins.base_plugin import BasePlugin
 from tests.adk.plain import comparable, request_form, run_plain
 from tests.adk.worlds import WORLDS, World
 
-AS_PLAIN = [name for name in WORLDS if name not in ("gated", "failing", "failing_with_callbacks", "shaky_model")]
-"""The others do what plain ADK does not: wait for a person, answer failed calls, try a model again."""
+_NOT_AS_PLAIN = ("gated", "failing", "failing_with_callbacks", "shaky_model", "neighbours")
+"""These do what plain ADK does not: wait for a person, answer failed calls, try a model again, end tools together."""
+
+AS_PLAIN = [name for name in WORLDS if name not in _NOT_AS_PLAIN]
 
 
 class CountingPlugin(BasePlugin):

@@ -353,10 +353,12 @@ async def test_where_sync_tools_run_can_be_chosen(options: dict[str, Any], threa
 
 async def test_a_cancelled_attempt_is_over_only_when_its_thread_is_and_changes_nothing() -> None:
     began, go_on, ended = asyncio.Event(), threading.Event(), threading.Event()
+    seen: list[ToolContext] = []
     loop = asyncio.get_running_loop()
 
     def work(tool_context: ToolContext) -> str:
         """Works."""
+        seen.append(tool_context)
         tool_context.state["half"] = "done"
         loop.call_soon_threadsafe(began.set)
         assert go_on.wait(60)
@@ -378,12 +380,34 @@ async def test_a_cancelled_attempt_is_over_only_when_its_thread_is_and_changes_n
     with pytest.raises(asyncio.CancelledError):
         await attempt
     assert ended.is_set()
+    assert "half" not in seen[0].session.state  # its siblings do not see it
     not_run = ErrorInfo(code="not_run", message=f"{TOOL_CALL_NOT_RUN_ERROR_PREFIX}: it took too long.")
     record = CallRecord(request.call_id, 2, RecordStatus.FAILED, None, not_run, 1)
     finished = await live.drive("step", (record,))
     assert isinstance(finished, DriveFinished)
     assert [message.state_delta for message in finished.progress.messages] == [{}, {}]
     assert f'"error":"{TOOL_CALL_NOT_RUN_ERROR_PREFIX}: it took too long."' in finished.progress.messages[0].item
+    await live.close()
+
+
+async def test_what_an_attempt_did_counts_only_with_the_record_of_that_attempt() -> None:
+    def work(tool_context: ToolContext) -> str:
+        """Works."""
+        tool_context.state["half"] = "done"
+        raise ConnectionError("cut off")
+
+    engine = world(calls(("work", {})), tools=[work]).engine()
+    engine.begin("go")
+    live = await engine.open()
+    blocked = await live.drive("step", ())
+    assert isinstance(blocked, DriveBlocked)
+    (request,) = blocked.calls
+    assert isinstance(await live.call_tool(request.call_id, 1, None), ToolRaised)
+    late = ErrorInfo(code="timeout", message="it took too long")
+    record = CallRecord(request.call_id, 2, RecordStatus.FAILED, None, late, 1)
+    finished = await live.drive("step", (record,))
+    assert isinstance(finished, DriveFinished)
+    assert [message.state_delta for message in finished.progress.messages] == [{}, {}]
     await live.close()
 
 

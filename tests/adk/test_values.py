@@ -214,6 +214,20 @@ def test_an_exception_is_rebuilt_as_its_class_with_its_text(error: Exception) ->
     assert getattr(back, "code", None) == getattr(error, "code", None)
 
 
+class Spoken(Exception):
+    def __init__(self, lock: Any) -> None:
+        self.lock = lock
+
+    def __str__(self) -> str:
+        return f"holds {getattr(self, 'lock', None) is not None}"
+
+
+def test_an_exception_that_would_say_something_else_keeps_its_text() -> None:
+    back = decode_error(encode_error(Spoken(threading.Lock())))
+    assert isinstance(back, RecordedError)
+    assert (str(back), back.type_name) == ("holds True", "Spoken")
+
+
 def test_an_exception_of_a_class_that_is_not_there_keeps_its_text() -> None:
     class Local(Exception):
         pass
@@ -344,3 +358,8 @@ async def test_the_next_turn_sees_rich_values_as_the_store_has_them() -> None:
     await cold.engine(other.disk).turn("more")
     assert list(map(request_form, warm.model.requests)) == list(map(request_form, cold.model.requests))
     assert engine.disk.messages == other.disk.messages
+    for each in (warm, cold):
+        parts = each.model.requests[-1].contents[2].parts or []
+        (response,) = [part.function_response.response for part in parts if part.function_response]
+        assert response is not None
+        assert response["order"] == {"number": 1, "tags": ["a"]}

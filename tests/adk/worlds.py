@@ -18,6 +18,7 @@ from google.adk.artifacts import InMemoryArtifactService
 from google.adk.events.ui_widget import UiWidget
 from google.adk.models.llm_request import LlmRequest
 from google.adk.models.llm_response import LlmResponse
+from google.adk.platform import uuid as platform_uuid
 from google.adk.tools.base_tool import BaseTool
 from google.adk.tools.function_tool import FunctionTool
 from google.adk.tools.tool_context import ToolContext
@@ -66,6 +67,7 @@ def two_tools() -> World:
     def look(order: str, tool_context: ToolContext) -> dict[str, Any]:
         """Looks an order up."""
         log.append(f"look {order}")
+        platform_uuid.new_uuid()  # a replay does not take this id
         tool_context.state["seen"] = [*tool_context.state.get("seen", []), order]
         return {"order": order, "status": "shipped"}
 
@@ -345,6 +347,38 @@ def callbacks() -> World:
     return World(model, agent, log)
 
 
+def two_responses() -> World:
+    """A model call that gives two whole responses, each with a call: ADK runs the first before it takes the second."""
+    log: list[str] = []
+
+    def step(n: int) -> int:
+        """Steps."""
+        log.append(f"step {n}")
+        return n
+
+    model = ScriptedModel(
+        replies=[[calls(("step", {"n": 1})), calls(("step", {"n": 2}), ("step", {"n": 3}))], says("unused"), says("ok")]
+    )
+    return World(model, LlmAgent(name="stepper", model=model, tools=[step]), log)
+
+
+def neighbours() -> World:
+    """Callbacks after a tool that look at what the tools beside it did."""
+    log: list[str] = []
+
+    def mark(n: int, tool_context: ToolContext) -> int:
+        """Marks."""
+        tool_context.state[f"mark {n}"] = n
+        return n
+
+    def after(tool: BaseTool, args: dict[str, Any], tool_context: ToolContext, tool_response: Any) -> Any:
+        return {"seen": [n for n in range(3) if f"mark {n}" in tool_context.state]}
+
+    model = ScriptedModel(replies=[calls(*[("mark", {"n": n}) for n in range(3)]), says("marked")])
+    agent = LlmAgent(name="marker", model=model, tools=[mark], after_tool_callback=after)
+    return World(model, agent, log)
+
+
 def steering() -> World:
     """A tool that uses everything that ``actions`` offers, and ends the invocation."""
     log: list[str] = []
@@ -354,7 +388,6 @@ def steering() -> World:
         log.append(f"steer {end}")
         tool_context.render_ui_widget(UiWidget(id=f"w{end}", provider="test", payload={"end": end}))
         tool_context.actions.escalate = end
-        tool_context.actions.skip_summarization = end
         tool_context.state["temp:steered"] = end
         if end:
             tool_context._invocation_context.end_invocation = True
@@ -397,6 +430,8 @@ WORLDS: dict[str, Callable[[], World]] = {
         plain_schema,
         artifacts,
         callbacks,
+        two_responses,
+        neighbours,
         steering,
         mended_model,
     )

@@ -33,6 +33,7 @@ def test_a_quick_run_prints_a_table_and_writes_the_same_rows(tmp_path: Path) -> 
         assert isinstance(row["met"], bool)
         assert row["name"].startswith("commits") or row["raw"] > 0
     assert document["quick"] is True
+    assert all(value > 0 for value in document["commit_ms"])
 
 
 def test_a_profile_charges_perdure_and_adk() -> None:

@@ -14,7 +14,7 @@ import pytest
 from tests.support.balky import BalkyStore
 from tests.support.play import Play, PlayRunner
 from tests.support.session_rules import check_rules, read_stored
-from tests.support.troupe import World, until
+from tests.support.troupe import World, until, until_status
 
 from perdure import AgentSessionClient, SessionStatus, StoreError, StoreFull, WorkerOptions, faults
 from perdure.faults import FAULT_POINTS, Action, DurableWrite, FaultPoint, InjectedFault, Moment
@@ -88,10 +88,25 @@ async def test_a_session_is_blocked_although_the_write_that_says_so_fails(tmp_pa
         with faults.arm(FaultPoint(DurableWrite.SESSION_BLOCKED, moment), Action.RAISE) as armed:
             async with engine.worker():
                 client = AgentSessionClient(engine, other)
-                while (snapshot := await client.wait("s", timeout=20)).status is not SessionStatus.BLOCKED:
-                    await asyncio.sleep(0.01)
+                snapshot = await until_status(client, "s", SessionStatus.BLOCKED)
         assert armed.fired
         assert len(snapshot.pending_interrupts) == 1
+
+
+async def test_a_deadline_is_kept_although_the_owner_failed(tmp_path: Path) -> None:
+    world, balky = World(tmp_path), BalkyStore(tmp_path / "play.db")
+    flow = world.flow(deadline=timedelta(milliseconds=400))
+    async with balky.engine(flow) as engine, engine.worker():
+        client = AgentSessionClient(engine, flow)
+        balky.failures["read_inbox"] = [StoreFull("injected")]
+        await client.start_session("s", "ask")
+        await client.wait("s", timeout=20)
+        await client.send_user_message("s", "model")  # makes the owner look
+        await until(lambda: not balky.failures["read_inbox"], "the look to fail")
+        assert (await until_status(client, "s", SessionStatus.IDLE)).pending_interrupts == ()
+        stored = await read_stored(client, "s")
+        check_rules(stored, world)
+        assert stored.shape()[2] == "AwaitToolApproval expired"
 
 
 async def test_a_database_that_others_lock_for_a_while(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from tests.support.balky import BalkyStore
-from tests.support.troupe import World, until
+from tests.support.troupe import World, until, until_status
 
 from perdure import AgentSessionClient, SessionStatus, WorkerOptions
 from perdure.engine.worker import EngineWorker
@@ -95,12 +95,7 @@ async def test_a_session_that_begins_to_wait_makes_room_for_another_one(tmp_path
         await client.start_session("second", "ask")
         world.open("door")
         assert (await client.wait("first", timeout=20)).status is SessionStatus.WAITING
-        await until_waiting(client, "second")
-
-
-async def until_waiting(client: AgentSessionClient, session_id: str) -> None:
-    while (await client.get_agent_snapshot(session_id)).status is not SessionStatus.WAITING:
-        await asyncio.sleep(0.01)
+        await until_status(client, "second", SessionStatus.WAITING)
 
 
 async def test_only_so_many_turns_wait_in_memory(tmp_path: Path) -> None:

@@ -69,6 +69,8 @@ async def test_two_hundred_sessions_leave_nothing_behind(tmp_path: Path) -> None
                         continue
                     case 2:
                         await client.close_session(session_id)
+                    case _:
+                        pass
                 snapshot = await client.wait(session_id, timeout=30)
                 assert snapshot.status in (SessionStatus.IDLE, SessionStatus.WAITING, SessionStatus.CLOSED)
                 if snapshot.status is not SessionStatus.WAITING:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from tests.support.balky import BalkyStore, Hold
-from tests.support.session_rules import check_rules, read_stored
+from tests.support.session_rules import check_events, check_rules, read_stored
 from tests.support.troupe import World, until
 
 from perdure import (
@@ -87,7 +87,10 @@ async def test_an_answer_that_crosses_a_claim_reaches_the_tool(tmp_path: Path) -
 async def test_a_cancel_means_the_turn_that_was_open_when_it_was_accepted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(SessionActor, "poke", lambda self: None)  # the owner does not look
+    def look_away(self: SessionActor) -> None:
+        """The owner does not look."""
+
+    monkeypatch.setattr(SessionActor, "poke", look_away)
     world = World(tmp_path)
     flow = world.flow()
     async with world.engine(flow) as engine:
@@ -242,6 +245,34 @@ async def test_a_step_that_does_not_let_itself_be_stopped_keeps_no_worker(
         stored = await read_stored(client, "s")
         check_rules(stored, world)
         assert stored.shape()[2] == "CallSingleAttemptTool outcome_unknown"
+
+
+async def test_a_session_that_is_deleted_and_started_again_is_a_new_one(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    flow = world.flow()
+    async with world.engine(flow) as engine, engine.worker(), world.engine() as other:
+        client, elsewhere = AgentSessionClient(engine, flow), AgentSessionClient(other, flow)
+        for number in range(5):
+            await client.start_session("s", f"model par:door{number} model")
+            await world.reached(f"at door{number}", 3)
+            await elsewhere.delete_session("s")
+            await elsewhere.start_session("s", f"read:next{number} model")
+            world.open(f"door{number}")
+            await world.reached(f"at next{number}")
+            world.open(f"next{number}")
+            assert (await client.wait("s", timeout=20)).status is SessionStatus.IDLE
+            stored = await read_stored(client, "s")
+            assert stored.shape() == [
+                "AwaitUserMessage succeeded",
+                "RunModel succeeded",
+                "CallTool succeeded",
+                "ResumeTurn succeeded",
+                "RunModel succeeded",
+                "AwaitUserMessage pending",
+            ]
+            check_events(stored.events)
+            assert len(stored.messages) == 2
+            await client.delete_session("s")
 
 
 async def _drain(client: AgentSessionClient, session_id: str) -> None:

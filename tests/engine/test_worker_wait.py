@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests.support.balky import BalkyStore
 from tests.support.play import Play, PlayRunner
-from tests.support.troupe import World
+from tests.support.troupe import World, until_status
 
 from perdure import AgentSessionClient, SessionClosed, SessionNotFound, SessionStatus, TurnStatus, WaitTimeout
 from perdure.session.runner import AgentSessionFlow
@@ -134,9 +134,7 @@ async def test_a_blocked_session_rests_until_it_is_cancelled_or_closed(tmp_path:
     async with world.engine(other) as engine:
         client = AgentSessionClient(engine, other)
         async with engine.worker():
-            while (snapshot := await client.wait("s", timeout=20)).status is SessionStatus.WAITING:
-                await asyncio.sleep(0.01)
-            assert snapshot.status is SessionStatus.BLOCKED
+            snapshot = await until_status(client, "s", SessionStatus.BLOCKED)
             assert snapshot.error is not None
             assert snapshot.error.code == "non_determinism"
             await client.send_user_message("s", "later")

@@ -34,6 +34,7 @@ CAUGHT_BY: list[tuple[Reducer, Rule]] = [
     (wrong.waits_for_all_branches, rules.a_branch_goes_on_when_its_own_group_is_settled),
     (wrong.hands_out_each_record_by_itself, rules.records_are_handed_out_in_order_and_only_when_complete),
     (wrong.drives_twice_at_a_time, rules.nothing_runs_that_runs_already),
+    (wrong.stops_nothing, rules.what_runs_is_stopped_before_it_is_forgotten),
     (wrong.remembers_news_for_ever, rules.the_live_turn_is_not_driven_for_nothing),
     (wrong.asks_nobody, rules.what_runs_was_put_and_agreed_to_before),
     (wrong.forgets_attempts, rules.attempts_are_never_forgotten),
@@ -42,7 +43,9 @@ CAUGHT_BY: list[tuple[Reducer, Rule]] = [
     (wrong.makes_a_step_of_a_rejected_call, rules.a_rejected_call_has_no_tool_step),
     (wrong.closes_the_session_before_its_turn, rules.ends_are_stored_in_order),
     (wrong.does_not_store_why_it_is_blocked, rules.what_is_stored_is_enough_to_go_on),
-    (wrong.checks_what_is_over, rules.a_check_is_asked_for_only_where_it_can_be_answered),
+    (wrong.leaves_before_it_came, rules.a_new_owner_begins_afresh),
+    (wrong.does_not_check_its_code, rules.a_new_owner_begins_afresh),
+    (wrong.unblocks_what_is_not_blocked, rules.blocked_and_unblocked_take_turns),
     (wrong.takes_the_late_result_of_a_stopped_call, rules.what_no_longer_applies_changes_nothing),
     (wrong.lets_the_check_of_another_turn_block_this_one, rules.what_no_longer_applies_changes_nothing),
 ]

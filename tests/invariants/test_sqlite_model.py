@@ -381,7 +381,10 @@ class StoreMachine(RuleBasedStateMachine):
         answered = found in (InterruptStatus.APPROVED, InterruptStatus.REJECTED)
         if answered and status is InterruptStatus.EXPIRED:
             return  # refused; the model of a write knows no such thing
-        if self.commit(lease, interrupt_ends=(InterruptEnd(interrupt_id, status),)) and found is InterruptStatus.PENDING:
+        if (
+            self.commit(lease, interrupt_ends=(InterruptEnd(interrupt_id, status),))
+            and found is InterruptStatus.PENDING
+        ):
             known.interrupts[interrupt_id] = (status, None)
 
     @has_leases

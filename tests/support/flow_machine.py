@@ -223,10 +223,13 @@ class SessionMachine(RuleBasedStateMachine):
 class DyingWorkers(SessionMachine):
     """Workers die, again and again."""
 
-    @rule(times=st.integers(1, MAX_MODEL_STEP_TAKEOVERS))
-    def die(self, times: int) -> None:
+    @rule(times=st.integers(1, MAX_MODEL_STEP_TAKEOVERS), loop_survives=st.booleans())
+    def die(self, times: int, loop_survives: bool) -> None:
         for _ in range(times):
-            self.world.die()
+            if loop_survives:
+                self.world.lose_workers()
+            else:
+                self.world.die()
 
 
 class AnyMishap(SessionMachine):

@@ -19,7 +19,6 @@ from perdure.session.state import (
     CallPhase,
     CallSettled,
     CancelRequested,
-    CheckCode,
     CloseSession,
     CodeDiffers,
     Command,
@@ -35,9 +34,11 @@ from perdure.session.state import (
     RunModel,
     SessionState,
     SettleInterrupt,
+    StopStep,
     SuspendTurn,
     TakenOver,
     TurnHasNews,
+    UnblockSession,
 )
 
 Reduced = tuple[SessionState, tuple[Command, ...]]
@@ -99,6 +100,10 @@ def stays_blocked_when_cancelled(state: SessionState, given: Input) -> Reduced:
 
 def waits_for_no_further_message(state: SessionState, given: Input) -> Reduced:
     return without(reduce(state, given), lambda c: isinstance(c, PutStep) and c.name is StepName.AWAIT_USER_MESSAGE)
+
+
+def stops_nothing(state: SessionState, given: Input) -> Reduced:
+    return without(reduce(state, given), lambda c: isinstance(c, StopStep))
 
 
 def closes_the_session_before_its_turn(state: SessionState, given: Input) -> Reduced:
@@ -248,11 +253,20 @@ def never_gives_a_turn_up(state: SessionState, given: Input) -> Reduced:
 # ---------------------------------------------------------------- ownership
 
 
-def checks_what_is_over(state: SessionState, given: Input) -> Reduced:
+def leaves_before_it_came(state: SessionState, given: Input) -> Reduced:
     after, commands = reduce(state, given)
-    if isinstance(given, TakenOver) and given.check and after.turn is None:
-        commands = (*commands, CheckCode("t1"))
+    if isinstance(given, TakenOver):
+        after = replace(after, draining=state.draining)
     return after, commands
+
+
+def does_not_check_its_code(state: SessionState, given: Input) -> Reduced:
+    return reduce(state, replace(given, check=False) if isinstance(given, TakenOver) else given)
+
+
+def unblocks_what_is_not_blocked(state: SessionState, given: Input) -> Reduced:
+    after, commands = reduce(state, given)
+    return after, (*commands, UnblockSession()) if isinstance(given, CancelRequested) else commands
 
 
 def does_not_store_why_it_is_blocked(state: SessionState, given: Input) -> Reduced:

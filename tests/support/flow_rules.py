@@ -24,6 +24,7 @@ from perdure.session.state import (
     CloseSession,
     CodeDiffers,
     DropMessage,
+    DropTurn,
     EndTurn,
     HandOut,
     MessageArrived,
@@ -36,7 +37,9 @@ from perdure.session.state import (
     RunCall,
     RunModel,
     SessionState,
+    StopStep,
     TakenOver,
+    UnblockSession,
 )
 
 NEVER_RAN = {Reason.NOT_RUN, Reason.REJECTED, Reason.EXPIRED}
@@ -190,6 +193,14 @@ def nothing_runs_that_runs_already(world: World) -> None:
     assert world.overlaps == [], f"overlap: {world.overlaps}"
 
 
+def what_runs_is_stopped_before_it_is_forgotten(world: World) -> None:
+    for done in world.passes[-1:]:
+        stopped = {command.step_id for command in done.commands if isinstance(command, StopStep)}
+        assert stopped <= done.running, f"stop: {stopped} where {set(done.running)} ran"
+        if DropTurn() in done.commands:
+            assert stopped == done.running, f"stop: only {stopped} of {set(done.running)}"
+
+
 def the_live_turn_is_not_driven_for_nothing(world: World) -> None:
     """An invocation that waits for calls would be driven for ever."""
     for done in world.passes[-1:]:
@@ -295,12 +306,25 @@ def _stored_turn(turn: OpenTurn, world: World) -> OpenTurn:
     return replace(turn, steps=0, drive_again=False, calls=calls, model=model, ending=ending)
 
 
-def a_check_is_asked_for_only_where_it_can_be_answered(world: World) -> None:
+def a_new_owner_begins_afresh(world: World) -> None:
+    """It starts what is due, unless it has to find out first whether its code fits."""
     for done in world.passes[-1:]:
-        for command in done.commands:
-            if isinstance(command, CheckCode):
-                assert isinstance(done.given, TakenOver), "check: only for a new owner"
-                assert done.after.checking, "check: nobody waits for it"
+        checks = [command for command in done.commands if isinstance(command, CheckCode)]
+        if not isinstance(done.given, TakenOver):
+            assert not checks, "owner: only a new one checks its code"
+            continue
+        assert not done.after.draining, "owner: leaves before it came"
+        assert bool(checks) == done.after.checking, f"owner: {checks}, and checking is {done.after.checking}"
+        before, after = done.before.turn, done.after.turn
+        goes_on = before is not None and after is not None and before.turn_id == after.turn_id and after.ending is None
+        must = done.given.check or done.before.blocked is not None
+        assert checks or not (goes_on and must), "owner: does not check its code"
+
+
+def blocked_and_unblocked_take_turns(world: World) -> None:
+    for done in world.passes[-1:]:
+        freed = done.before.blocked is not None and done.after.blocked is None
+        assert (UnblockSession() in done.commands) == freed, f"blocked: {done.before.blocked} to {done.after.blocked}"
 
 
 def what_no_longer_applies_changes_nothing(world: World) -> None:
@@ -323,6 +347,7 @@ RULES: tuple[Callable[[World], None], ...] = (
     a_branch_goes_on_when_its_own_group_is_settled,
     records_are_handed_out_in_order_and_only_when_complete,
     nothing_runs_that_runs_already,
+    what_runs_is_stopped_before_it_is_forgotten,
     the_live_turn_is_not_driven_for_nothing,
     what_runs_was_put_and_agreed_to_before,
     attempts_never_exceed_their_number,
@@ -331,6 +356,7 @@ RULES: tuple[Callable[[World], None], ...] = (
     a_rejected_call_has_no_tool_step,
     ends_are_stored_in_order,
     what_is_stored_is_enough_to_go_on,
-    a_check_is_asked_for_only_where_it_can_be_answered,
+    a_new_owner_begins_afresh,
+    blocked_and_unblocked_take_turns,
     what_no_longer_applies_changes_nothing,
 )

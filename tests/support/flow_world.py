@@ -52,6 +52,7 @@ class Pass:
     """One reduction.
 
     Attributes:
+        running: ids of the steps that ran before it, without the one that it reports the end of.
         owed: ``World.owed`` before it.
         meaningless: the input says nothing that could matter in this state.
     """
@@ -60,6 +61,7 @@ class Pass:
     given: Input
     commands: tuple[Command, ...]
     after: SessionState
+    running: frozenset[str]
     owed: bool
     meaningless: bool
 
@@ -119,7 +121,7 @@ class World:
         """Reduces, stores, starts or stops what was commanded, and looks whether every rule holds."""
         before = self.state
         after, commands = self.reducer(before, given)
-        done = Pass(before, given, commands, after, self.owed, meaningless)
+        done = Pass(before, given, commands, after, self._running(), self.owed, meaningless)
         self.state = after
         self.journal.apply(given, commands)
         self.passes.append(done)
@@ -132,6 +134,9 @@ class World:
         for rule in self.rules:
             rule(self)
         return done
+
+    def _running(self) -> frozenset[str]:
+        return frozenset([*self.jobs, *([self.model.step_id] if self.model is not None else [])])
 
     def _enter_body(self, job: Job, *, another: bool = False) -> None:
         job.began = True
@@ -180,7 +185,7 @@ class World:
             self.model = None
 
     def _forget_live_turn(self) -> None:
-        for step_id in [*self.jobs, *([self.model.step_id] if self.model is not None else [])]:
+        for step_id in self._running():
             self._stop(step_id)
         self.check, self.live, self.owed = None, None, False
 

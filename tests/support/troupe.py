@@ -19,7 +19,18 @@ from unittest.mock import patch
 
 from tests.support.play import FAST_RETRY, Play, PlayCall, PlayRunner
 
-from perdure import AgentSessionFlow, Engine, InterruptKind, RetryPolicy, ToolEffect, WorkerOptions, open_engine
+from perdure import (
+    AgentSessionClient,
+    AgentSessionFlow,
+    AgentSnapshot,
+    Engine,
+    InterruptKind,
+    RetryPolicy,
+    SessionStatus,
+    ToolEffect,
+    WorkerOptions,
+    open_engine,
+)
 from perdure.engine.crew import Crew
 from perdure.testing import WorkerChild
 
@@ -177,3 +188,13 @@ async def until(condition: Callable[[], bool], what: str) -> None:
         if monotonic() > give_up:
             raise AssertionError(f"waited {PATIENCE:g} s for {what}")
         await asyncio.sleep(LOOK_EVERY)
+
+
+async def until_status(client: AgentSessionClient, session_id: str, status: SessionStatus) -> AgentSnapshot:
+    """Waits until a session has a status that ``wait`` may pass by."""
+    for _ in range(round(PATIENCE / LOOK_EVERY)):
+        snapshot = await client.get_agent_snapshot(session_id)
+        if snapshot.status is status:
+            return snapshot
+        await asyncio.sleep(LOOK_EVERY)
+    raise AssertionError(f"waited {PATIENCE:g} s for {session_id} to be {status.value}")

@@ -28,6 +28,7 @@ from perdure.session.state import (
     DropTurn,
     EndTurn,
     MessageArrived,
+    PutStep,
     Reason,
     StopStep,
 )
@@ -244,8 +245,10 @@ def test_an_engine_that_does_not_store_the_announcement_drives_the_turn_again() 
 def test_closing_an_idle_session() -> None:
     session = Script()
     session.tell(CloseRequested())
-    assert session.history() == ["AwaitUserMessage cancelled"]
-    assert session.last()[-1] == CloseSession()
+    assert session.last() == (
+        PutStep("await/1", None, StepName.AWAIT_USER_MESSAGE, StepStatus.CANCELLED, 0),
+        CloseSession(),
+    )
     assert session.status() is SessionStatus.CLOSED
 
 

@@ -11,6 +11,7 @@ from perdure.session.model import (
     InterruptStatus,
     RecordStatus,
     SessionStatus,
+    StepName,
     StepStatus,
     TurnStatus,
 )
@@ -25,9 +26,11 @@ from perdure.session.state import (
     DrainRequested,
     DropTurn,
     OpenTurn,
+    PutStep,
     Reason,
     RunModel,
     SessionState,
+    StopStep,
     TakenOver,
     UnblockSession,
 )
@@ -158,6 +161,40 @@ def test_a_stored_turn_that_waits_for_nothing_is_driven() -> None:
     assert commands[-1] == RunModel("t1/model/2", ())
 
 
+@pytest.mark.parametrize("effect", ToolEffect)
+def test_an_engine_whose_loop_outlives_its_workers_recovers_calls_in_the_same_way(effect: ToolEffect) -> None:
+    session = Script()
+    session.say("t1")
+    session.asks(call("tool", effect))
+    session.lose_workers()
+    assert session.running() == {"tool"}
+    session.returns("tool")
+    assert session.record("tool") == (RecordStatus.SUCCEEDED, None)
+    assert session.live == {"tool"}
+
+
+def test_a_replay_does_not_hand_out_the_records_of_a_response_that_grew() -> None:
+    """The live turn that is lost had the record of ``first``; its replay waits until ``second`` is settled too."""
+    session = Script()
+    session.say("t1")
+    session.asks(call("first", group="A"), more=True)
+    session.returns("first")
+    session.asks(call("second", group="A"))
+    session.lose_workers()
+    session.asks()
+    session.returns("second")
+    assert session.model is not None
+    assert session.model.call_ids == ("first", "second")
+
+
+def test_a_worker_that_was_leaving_when_it_died_leaves_no_trace() -> None:
+    session = Script()
+    session.say("t1")
+    session.tell(DrainRequested())
+    session.lose_workers()
+    assert session.model is not None
+
+
 # ---------------------------------------------------------------- code that may not fit
 
 
@@ -219,6 +256,15 @@ def test_code_that_still_differs_keeps_the_session_blocked() -> None:
     assert session.check is None
 
 
+def test_news_of_a_turn_that_is_being_checked_wait_for_the_verdict() -> None:
+    session = blocked_session()
+    session.die()
+    session.report_news()
+    assert session.model is None
+    session.code_fits()
+    assert session.model is not None
+
+
 def test_an_answer_to_a_blocked_session_waits_for_the_code() -> None:
     session = blocked_session()
     session.approve("refund")
@@ -264,7 +310,12 @@ def test_a_call_that_the_replay_never_asked_for_loses_no_attempt() -> None:
     session.say("t1")
     session.asks(call("put", ToolEffect.IDEMPOTENT_WRITE, attempts=1))
     session.code_differs(unstarted=("t1/call/put",))
-    assert session.attempts("put") == 0
+    assert session.last() == (
+        StopStep("t1/call/put"),
+        PutStep("t1/call/put", "t1", StepName.CALL_TOOL, StepStatus.PENDING, 0, "put"),
+        BlockSession(DIFFERENT),
+        DropTurn(),
+    )
     session.die()
     session.code_fits()
     session.returns("put")

@@ -22,6 +22,7 @@ from perdure.session.state import (
     CancelRequested,
     ContinueTurn,
     DropMessage,
+    DropTurn,
     EndTurn,
     InterruptAnswered,
     InterruptExpired,
@@ -99,6 +100,12 @@ def test_a_turn_without_a_tool() -> None:
     session.say("t1")
     session.finishes()
     assert session.history() == ["AwaitUserMessage succeeded", "RunModel succeeded", "AwaitUserMessage pending"]
+    assert session.last() == (
+        PutStep("t1/model/1", "t1", StepName.RUN_MODEL, StepStatus.SUCCEEDED, 1),
+        EndTurn("t1", TurnStatus.COMPLETED),
+        DropTurn(),
+        PutStep("await/2", None, StepName.AWAIT_USER_MESSAGE, StepStatus.PENDING, 0),
+    )
 
 
 def test_the_calls_of_one_response_run_in_parallel_one_step_each() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import enum
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 from datetime import timedelta
@@ -19,6 +20,7 @@ from perdure.engine.feed import FeedHub, SessionFeed
 from perdure.engine.running import Arrival, RunningSteps
 from perdure.engine.scribe import NOTHING, Attachment, Draft, SessionFacts
 from perdure.engine.turn_log import StoreTurnLog
+from perdure.errors import EngineError
 from perdure.faults import DurableWrite
 from perdure.session.flow import reduce
 from perdure.session.model import NO_USAGE, SessionStatus, TurnStatus, UserMessage
@@ -62,6 +64,19 @@ class _Signal(enum.Enum):
     """What waits for a write has waited long enough."""
 
 
+_TOOL_NEWS = (AttemptStarted, AttemptFailed, CallSettled)
+
+
+class _Mailbox(asyncio.Queue["Arrival | _Signal"]):
+    """What came for an actor, in order."""
+
+    _queue: deque[Arrival | _Signal]
+
+    def peek(self) -> Arrival | _Signal:
+        """The next item, left where it is.  Only when there is one."""
+        return self._queue[0]
+
+
 class SessionActor:
     """Owns one session from its claim to its release.
 
@@ -103,7 +118,7 @@ class SessionActor:
         """Of turns that have not begun, by turn id."""
         self._message_count = claimed.message_count
         self._seen_position = 0
-        self._arrivals: asyncio.Queue[Arrival | _Signal] = asyncio.Queue()
+        self._arrivals = _Mailbox()
         self._running = RunningSteps(
             flow.runner,
             self.session_id,
@@ -180,10 +195,14 @@ class SessionActor:
         self._set_deadline_timer()
 
     async def _one_step(self, linger: timedelta) -> None:
-        if self._arrivals.empty() and not self._running and self._rests():
+        arrival: Arrival | _Signal | None
+        if not self._arrivals.empty() or self._running:
+            arrival = await self._arrivals.get()
+        elif self._rests():
             arrival = await self._linger(linger)
         else:
-            arrival = await self._arrivals.get()
+            # It would wait for ever.  What is stored says what to do, so a new owner will do it.
+            raise EngineError(f"session {self.session_id!r} has something to do, and nothing does it")
         if arrival is None:
             await self._release()
         elif arrival is _Signal.LOOK:
@@ -191,7 +210,7 @@ class SessionActor:
         elif arrival is _Signal.FLUSH:
             await self._flush()
         elif isinstance(arrival, Arrival):
-            await self._apply(arrival)
+            await self._apply(self._and_what_goes_with(arrival))
 
     def _rests(self) -> bool:
         return self._draining or (self.state.status is not SessionStatus.RUNNING and not self.state.checking)
@@ -225,29 +244,18 @@ class SessionActor:
                 self._seen_position = item.position
                 self._arrivals.put_nowait(_arrival_of(item))
 
-    async def _apply(self, arrival: Arrival) -> None:
+    async def _apply(self, arrivals: Sequence[Arrival]) -> None:
         """One step of the loop: reduce, write, then run."""
         if self._draining and not self.state.draining:
             self.state, _ = reduce(self.state, DrainRequested())
-        if self._draining and isinstance(arrival.given, (TakenOver, AttemptStarted, AttemptFailed)):
-            # It would start something; that is left to the next owner.
-            if arrival.applied is not None:
-                arrival.applied.set_result(False)
-            return
-        if arrival.attachment.message is not None:
-            turn_id, message = arrival.attachment.message
-            self._messages[turn_id] = message
-        if isinstance(arrival.given, (ModelStepSettled, CallSettled)):
-            # Without its task the session may be released with this very write.
-            self._running.forget(arrival.given.step_id)
         before = self.state
-        after, commands = reduce(before, arrival.given)
-        stale = isinstance(arrival.given, ModelStepSettled) and not commands
-        draft = await self._draft(commands, NOTHING if stale else arrival.attachment)
-        write = draft.finish(before, after)
-        self.state, self._book, self._message_count = after, draft.book, draft.message_count
+        draft = self._new_draft()
+        taken = [(arrival, await self._take(arrival, draft)) for arrival in arrivals]
+        write = draft.finish(before, self.state)
+        self._book, self._message_count = draft.book, draft.message_count
         if self._book is None or not self._book.unwritten_models:
             self._cancel_flush()
+        commands = [command for _, follow in taken for command in follow]
         if self._may_release():
             write = replace(write, kinds=(*write.kinds, DurableWrite.SESSION_RELEASED), release=True)
         if _is_begin_only(write, commands):
@@ -257,13 +265,44 @@ class SessionActor:
         elif not _is_empty(write):
             await self._commit(write, draft.now_ms)
         self.released = write.release
-        if arrival.applied is not None and not arrival.applied.done():
-            arrival.applied.set_result(bool(commands))
+        for arrival, follow in taken:
+            if arrival.applied is not None and not arrival.applied.done():
+                arrival.applied.set_result(bool(follow))
         for command in commands:
             await self._execute(command)
         if commands:
             self._lingers_until = None
         self._set_deadline_timer()
+
+    async def _take(self, arrival: Arrival, draft: Draft) -> Sequence[Command]:
+        """Reduces one input into the draft.  Returns what follows from it."""
+        if self._draining and isinstance(arrival.given, (TakenOver, AttemptStarted, AttemptFailed)):
+            return ()  # It would start something; that is left to the next owner.
+        if arrival.attachment.message is not None:
+            turn_id, message = arrival.attachment.message
+            self._messages[turn_id] = message
+        if isinstance(arrival.given, (ModelStepSettled, CallSettled)):
+            # Without its task the session may be released with this very write.
+            self._running.forget(arrival.given.step_id)
+        self.state, commands = reduce(self.state, arrival.given)
+        stale = isinstance(arrival.given, ModelStepSettled) and not commands
+        draft.attach(NOTHING if stale else arrival.attachment)
+        for command in commands:
+            if isinstance(command, EndTurn) and command.status is not TurnStatus.COMPLETED:
+                draft.add_messages(await self._closing_messages(draft, command))
+            draft.take(command)
+        return commands
+
+    def _and_what_goes_with(self, arrival: Arrival) -> list[Arrival]:
+        """The arrival, and if it is news of a tool step, such news that waits right behind it: one write for all."""
+        together = [arrival]
+        while isinstance(together[-1].given, _TOOL_NEWS) and not self._arrivals.empty():
+            behind = self._arrivals.peek()
+            if not (isinstance(behind, Arrival) and isinstance(behind.given, _TOOL_NEWS)):
+                break
+            together.append(behind)
+            self._arrivals.get_nowait()
+        return together
 
     def _may_release(self) -> bool:
         """Whether the session can be given up with the write that is being made."""
@@ -289,22 +328,15 @@ class SessionActor:
 
     # ------------------------------------------------------------ writing
 
-    async def _draft(self, commands: Sequence[Command], attachment: Attachment) -> Draft:
-        draft = Draft(
+    def _new_draft(self) -> Draft:
+        return Draft(
             self._facts,
             self._feed,
             self._book,
             self._messages,
             self._message_count,
-            attachment,
             self._clock.now_ms(),
         )
-        draft.take_progress()
-        for command in commands:
-            if isinstance(command, EndTurn) and command.status is not TurnStatus.COMPLETED:
-                draft.add_messages(await self._closing_messages(draft, command))
-            draft.take(command)
-        return draft
 
     async def _closing_messages(self, draft: Draft, ended: EndTurn) -> tuple[NewMessage, ...]:
         book = draft.book

@@ -190,5 +190,5 @@ class Crew:
             pass
 
     async def _free(self, lease: Lease) -> None:
-        write = SessionWrite(kinds=(DurableWrite.SESSION_RELEASED,), release=True)
+        write = SessionWrite(kinds=(DurableWrite.SESSION_RELEASED,), release=True, unfinished=True)
         await self._store.commit(lease, write, self._clock.now_ms())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import AsyncIterator, Callable, Generator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from types import TracebackType
 from typing import Self
@@ -91,7 +91,7 @@ class LocalEngine:
         await self.close()
 
     @asynccontextmanager
-    async def worker(self) -> AsyncIterator[None]:
+    async def worker(self) -> AsyncGenerator[None]:
         async with self._running(self._new_worker()):
             yield
 
@@ -111,7 +111,7 @@ class LocalEngine:
                 await told.wait()
 
     @asynccontextmanager
-    async def _running(self, worker: EngineWorker) -> AsyncIterator[None]:
+    async def _running(self, worker: EngineWorker) -> AsyncGenerator[None]:
         self._workers.add(worker)
         try:
             await worker.start()

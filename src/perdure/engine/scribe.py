@@ -111,7 +111,7 @@ class SessionFacts:
 
 
 class Draft:
-    """One write under way: fed with commands in order, then finished."""
+    """One write under way: fed with inputs' attachments and the commands that follow from them, then finished."""
 
     def __init__(
         self,
@@ -120,7 +120,6 @@ class Draft:
         book: TurnBook | None,
         messages: dict[str, UserMessage],
         message_count: int,
-        attachment: Attachment,
         now_ms: int,
     ) -> None:
         self.book = book
@@ -128,9 +127,10 @@ class Draft:
         self._facts = facts
         self._feed = feed
         self._messages = messages
-        self._attached = attachment
+        self._attached = NOTHING
         self.now_ms = now_ms
-        self._kinds: list[DurableWrite] = list(attachment.kinds)
+        self._kinds: list[DurableWrite] = []
+        self._consumed: list[int] = []
         self._steps: list[StepPut] = []
         self._records: list[RecordPut] = []
         self._interrupts: list[InterruptPut] = []
@@ -145,16 +145,19 @@ class Draft:
         if book is not None and book.unwritten_models:
             self._models = tuple(book.unwritten_models)
             book.unwritten_models.clear()
-            self._kinds.insert(0, DurableWrite.MODEL_RECORDED)
+            self._kinds.append(DurableWrite.MODEL_RECORDED)
 
     # ------------------------------------------------------------ feeding
 
-    def take_progress(self) -> None:
-        """What a model step brought: requests, messages, control calls."""
-        book, progress = self.book, self._attached.progress
+    def attach(self, attachment: Attachment) -> None:
+        """What comes with the input whose commands are taken next."""
+        self._attached = attachment
+        self._kinds += attachment.kinds
+        self._consumed += attachment.consumed
+        book, progress = self.book, attachment.progress
         if book is None:
             return
-        book.requests.update(self._attached.requests)
+        book.requests.update(attachment.requests)
         if progress is None:
             return
         for control in progress.control_calls:
@@ -388,7 +391,7 @@ class Draft:
         """The write, when all commands are taken."""
         session = None
         # A status that a client's write made `running` is set right by whoever takes the item.
-        touched = self._begin is not None or bool(self._attached.consumed)
+        touched = self._begin is not None or bool(self._consumed)
         if touched or _session_row(before) != _session_row(after):
             session = SessionPut(
                 status=after.status,
@@ -400,7 +403,7 @@ class Draft:
         return SessionWrite(
             kinds=tuple(dict.fromkeys(self._kinds)),
             session=session,
-            consumed=self._attached.consumed,
+            consumed=tuple(self._consumed),
             begin=self._begin,
             turn=self._change,
             usage=_sum_usage(self._models),
@@ -423,6 +426,7 @@ class Draft:
             return ()
         same = before.turn is not None and before.turn.turn_id == turn.turn_id
         known: Mapping[str, Call] = before.turn.calls if same and before.turn is not None else {}
+        requests = self.book.requests if self.book is not None else {}
         puts: list[CallPut] = []
         for call in turn.calls.values():
             old = known.get(call.call_id)
@@ -437,7 +441,7 @@ class Draft:
                     step_id=call.step_id,
                     approval_step_id=call.approval_step_id,
                     interrupt_id=call.interrupt_id,
-                    request=self._attached.requests.get(call.call_id) if old is None else None,
+                    request=requests.get(call.call_id) if old is None else None,
                 )
             )
         return tuple(puts)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -18,7 +17,7 @@ from perdure.engine.actor import SessionActor
 from perdure.engine.crew import Crew
 from perdure.engine.feed import FeedHub
 from perdure.engine.trouble import Trouble, pause_after
-from perdure.errors import LeaseLost, StoreError
+from perdure.errors import LeaseLost
 from perdure.ids import IdSource
 from perdure.session.runner import AgentSessionFlow
 from perdure.store.base import Change, ClaimedSession, SessionStore, Worker
@@ -143,8 +142,10 @@ class EngineWorker:
         await _cancel(self._claiming)
         self._crew.drain()
         if self._unsure:
-            with suppress(StoreError, LeaseLost):  # signing off does it, too
+            try:
                 await self._free_unheld()
+            except Exception as error:  # noqa: BLE001 - signing off frees them, too, only later
+                self._trouble.met("giving back a claim", error)
         await self._drained()
         self._crew.drop()
         if not await self._crew.gone(END_GRACE):

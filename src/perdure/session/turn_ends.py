@@ -67,11 +67,11 @@ def wind_down(loop: Loop, ending: Ending) -> None:
 
 def _leave(loop: Loop, call: Call, *, wait_for_writes: bool) -> None:
     """Settles a call with its turn.  What never started was not run.  A read is stopped.  A write that started may have
-    happened: it is waited for, if it runs and the turn may wait; else its outcome is unknown."""
+    happened: it is waited for, if the turn may wait; else its outcome is unknown."""
     if call.settled:
         return
     writes = call.effect is not ToolEffect.READ
-    if writes and wait_for_writes and call.phase is CallPhase.STARTED and call.issued:
+    if writes and wait_for_writes and call.phase is CallPhase.STARTED:
         return
     if call.issued:
         loop.do(StopStep(call.step_id))

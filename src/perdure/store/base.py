@@ -358,6 +358,8 @@ class SessionWrite:
     """Turn ids of queued messages that will never begin; stored as cancelled turns."""
     events: tuple[EventPut, ...] = ()
     release: bool = False
+    unfinished: bool = False
+    """With ``release``: the owner leaves in the middle of something; a session with an open turn is due at once."""
     wake_at_ms: int | None = None
 
 

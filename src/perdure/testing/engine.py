@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -39,7 +39,7 @@ async def running_engine(
     options: WorkerOptions = TEST_OPTIONS,
     clock: Clock | None = None,
     ids: IdSource | None = None,
-) -> AsyncIterator[RunningEngine]:
+) -> AsyncGenerator[RunningEngine]:
     """A real engine on a real SQLite file, for the length of a block::
 
         async with running_engine(flow) as running:

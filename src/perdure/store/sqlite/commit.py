@@ -348,6 +348,6 @@ class _Application:
         return (*log, *usage, ring.size, ring.trimmed_fence, ring.trimmed_number)
 
     def _release(self) -> None:
-        facts = (self.session.key, self.now_ms, self.write.wake_at_ms)
+        facts = (self.session.key, self.now_ms, self.write.wake_at_ms, self.write.unfinished)
         (due,) = self.transaction.execute(_SESSION_RELEASE, facts).fetchone()
         self.transaction.changed((), work=due is not None)

@@ -219,12 +219,13 @@ SET status = ?, closed = ?, closing = max(closing, ?), blocked = ?, await_step_i
 WHERE session_key = ?;
 
 -- name: session_release
--- Gives a session up.  It is due at once if there is something to do.
+-- Gives a session up.  It is due at once if there is something to do, or if its owner left in the middle of something.
 UPDATE sessions
 SET owner = NULL,
     wake_at_ms = ?3,
     due_since_ms = CASE
         WHEN closed THEN NULL
+        WHEN ?4 AND open_turn_key IS NOT NULL THEN ?2
         WHEN EXISTS (SELECT 1 FROM inbox AS i LEFT JOIN turns AS t ON t.turn_key = sessions.open_turn_key
                      WHERE i.session_key = sessions.session_key
                      AND (i.kind IN ('cancel', 'close') OR sessions.blocked IS NULL
@@ -386,12 +387,11 @@ SET owner = NULL,
                   WHERE w.session_key = sessions.session_key AND w.status = 'pending'),
     due_since_ms = CASE
         WHEN closed THEN NULL
+        WHEN open_turn_key IS NOT NULL THEN ?2
         WHEN EXISTS (SELECT 1 FROM inbox AS i LEFT JOIN turns AS t ON t.turn_key = sessions.open_turn_key
                      WHERE i.session_key = sessions.session_key
                      AND (i.kind IN ('cancel', 'close') OR sessions.blocked IS NULL
                           AND (i.kind <> 'message' OR t.status IS NOT 'waiting'))) THEN ?2
-        WHEN blocked IS NULL AND EXISTS (SELECT 1 FROM turns AS t WHERE t.turn_key = open_turn_key
-                                         AND t.status = 'running') THEN ?2
         END
 WHERE owner = ?1 AND session_id NOT IN (SELECT value FROM json_each(?3))
 RETURNING session_id;
