@@ -96,7 +96,7 @@ async def run_attempt(call: Call, attempt: int, approval: Approval | None, sync_
         return _raised(call, run, error)
     try:
         text = capture_success(context, run.tool.name, value)
-        shown = shown_result(value)
+        shown = shown_result(value, run.tool.name)
     except UsageError as refusal:
         return _refused(call, refusal)
     call.live_outcome = text

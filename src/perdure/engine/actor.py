@@ -17,10 +17,11 @@ from typing import assert_never
 from perdure.clock import Clock, to_ms
 from perdure.engine.book import TurnBook, restore_book, restore_state
 from perdure.engine.feed import FeedHub, SessionFeed
+from perdure.engine.limits import ensure_storable_messages
 from perdure.engine.running import Arrival, RunningSteps
 from perdure.engine.scribe import NOTHING, Attachment, Draft, SessionFacts
 from perdure.engine.turn_log import StoreTurnLog
-from perdure.errors import EngineError
+from perdure.errors import EngineError, UsageError
 from perdure.faults import DurableWrite
 from perdure.session.flow import reduce
 from perdure.session.model import NO_USAGE, SessionStatus, TurnStatus, UserMessage
@@ -344,10 +345,21 @@ class SessionActor:
         start = book.start
         first, new = start.history_length, draft.new_items
         stored = await self._store.read_history(self.session_id, first, first + book.stored_messages - len(new))
-        calls = [ClosedCall(request, book.records[call_id]) for call_id, request in book.requests.items()]
-        return self._flow.runner.closing_messages(
-            start, [*stored, *new], calls, ended.status, ended.error, self._clock.now_ms()
-        )
+        records = book.records
+        calls = [ClosedCall(request, records[call_id]) for call_id, request in book.requests.items()]
+
+        def close(calls: Sequence[ClosedCall]) -> tuple[NewMessage, ...]:
+            return self._flow.runner.closing_messages(
+                start, [*stored, *new], calls, ended.status, ended.error, draft.now_ms
+            )
+
+        try:
+            messages = close(calls)
+            ensure_storable_messages(messages)
+        except UsageError:
+            # All together it is more than a store takes.  What became of each call is told all the same.
+            messages = close([replace(call, record=replace(call.record, outcome=None)) for call in calls])
+        return messages
 
     async def _commit(self, write: SessionWrite, now_ms: int | None = None) -> None:
         await self._store.commit(self.lease, write, self._clock.now_ms() if now_ms is None else now_ms)
