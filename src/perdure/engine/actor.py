@@ -314,6 +314,8 @@ class SessionActor:
         match command:
             case StopStep(step_id):
                 self._running.stop(step_id)
+            case EndTurn(status=TurnStatus.COMPLETED):
+                self._running.turn_stored()
             case DropTurn():
                 await self._running.drop_turn()
             case HandOut() if self._book is not None:

@@ -145,6 +145,11 @@ class RunningSteps:
         """Ends pauses between attempts: the next attempt will not be made here."""
         self._leaving.set()
 
+    def turn_stored(self) -> None:
+        """The live turn is completed, and what it came to is on disk."""
+        if self._live is not None:
+            self._live.stored()
+
     async def drop_turn(self) -> None:
         """Forgets the live turn.  A check of it would never end."""
         self.stop(CHECK)
