@@ -260,10 +260,10 @@ class SessionActor:
             write = replace(write, kinds=(*write.kinds, DurableWrite.SESSION_RELEASED), release=True)
         if _is_begin_only(write, commands):
             # Nothing outside depends on it yet: a model call may be repeated, and later writes wait for this one.
-            self._running.start(f"begin {write.turn_id}", self._commit(write))
+            self._running.start(f"begin {write.turn_id}", self._commit(write, draft.now_ms))
             await asyncio.sleep(0)  # It is handed in now, ahead of whatever this loop writes next.
         elif not _is_empty(write):
-            await self._commit(write)
+            await self._commit(write, draft.now_ms)
         self.released = write.release
         for arrival, follow in taken:
             if arrival.applied is not None and not arrival.applied.done():
@@ -349,8 +349,8 @@ class SessionActor:
             start, [*stored, *new], calls, ended.status, ended.error, self._clock.now_ms()
         )
 
-    async def _commit(self, write: SessionWrite) -> None:
-        await self._store.commit(self.lease, write, self._clock.now_ms())
+    async def _commit(self, write: SessionWrite, now_ms: int | None = None) -> None:
+        await self._store.commit(self.lease, write, self._clock.now_ms() if now_ms is None else now_ms)
         self._feed.stored(write.events)
 
     async def _release(self) -> None:
@@ -439,6 +439,7 @@ def _arrival_of(item: InboxItem) -> Arrival:
                 approval=Approval(item.payload) if item.approved else None,
                 rejection=item.rejection,
                 resolved_by=item.resolved_by,
+                resolved_at_ms=item.resolved_at_ms,
                 response={"approved": item.approved, "payload": item.payload, "message": item.rejection},
             )
             return Arrival(InterruptAnswered(item.interrupt_id, item.approved), attachment)
