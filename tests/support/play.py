@@ -10,6 +10,7 @@ import json
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from typing import NoReturn
 
 from perdure.errors import NonDeterminismError, ToolExecutionError
 from perdure.session.model import (
@@ -238,24 +239,24 @@ class Play:
                 future.set_result(record)
 
     async def replayed(self) -> None:
-        while self._unused and not self._task.done():
-            self._changed.clear()
+        while self._unused and self._moves():  # noqa: ASYNC110 - a test double: the script moves in this very loop
             await asyncio.sleep(0)
-        if self._task.done() and isinstance(error := self._task.exception(), NonDeterminismError):
-            raise error
         if self._unused:
-            raise NonDeterminismError("not repeated", step=min(self._unused), expected=sorted(self._unused), found=None)
+            self._fail_replay(min(self._unused))
 
     async def ready(self, call_id: str) -> None:
-        while call_id not in self._pending:
-            if self._task.done():
-                error = self._task.exception()
-                raise (
-                    error
-                    if isinstance(error, NonDeterminismError)
-                    else NonDeterminismError(f"{call_id} did not come back", step=call_id, expected=call_id, found=None)
-                )
+        while call_id not in self._pending and self._moves():  # noqa: ASYNC110 - as above
             await asyncio.sleep(0)
+        if call_id not in self._pending:
+            self._fail_replay(call_id)
+
+    def _moves(self) -> bool:
+        return self._busy > 0 and not self._task.done()
+
+    def _fail_replay(self, step: str) -> NoReturn:
+        if self._task.done() and isinstance(error := self._task.exception(), NonDeterminismError):
+            raise error
+        raise NonDeterminismError(f"{step} did not come back", step=step, expected=step, found=None)
 
     async def call_tool(self, call_id: str, attempt: int, approval: Approval | None) -> ToolOutcome:
         try:

@@ -128,6 +128,8 @@ class SessionActor:
             open_log=self._open_log,
         )
         self.released = False
+        self.closing = False
+        """What ran is being stopped; that should not be cut off."""
         self._draining = False
         self._looks = False
         """A look into the inbox is on its way."""
@@ -173,11 +175,13 @@ class SessionActor:
                 if self._failure is not None:
                     raise self._failure
         finally:
+            self.closing = True
             self._hub.detach(self._feed)
             self._cancel_flush()
             if self._deadline_timer is not None:
                 self._deadline_timer.cancel()
             await self._running.close()
+            self.closing = False
 
     # ------------------------------------------------------------ the loop
 

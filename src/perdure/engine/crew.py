@@ -111,8 +111,9 @@ class Crew:
 
     def drop(self) -> None:
         """Cuts everything off: the sessions are somebody else's by now, or will be recovered like those of the dead."""
-        for task in tuple(self._tasks):
-            task.cancel()
+        for task, actor in tuple(self._tasks.items()):
+            if not actor.closing:
+                task.cancel()
 
     async def gone(self, timeout: timedelta) -> bool:
         """Waits until no actor is left.  ``False``: some still are after ``timeout``."""

@@ -160,13 +160,15 @@ class RunningSteps:
     async def close(self) -> None:
         """Stops everything and waits until it has stopped."""
         self._closing = True
-        tasks = (*self._tasks.values(), *self._stopped)
-        for task in tasks:
+        for task in self._tasks.values():
             task.cancel()
+        # Those that were stopped before are cleaning up: a second cancellation would cut that off.
+        tasks = (*self._tasks.values(), *self._stopped)
         try:
             await self.drop_turn()
         finally:
-            await asyncio.gather(*tasks, return_exceptions=True)
+            if tasks:
+                await asyncio.wait(tasks)
 
     def _finished(self, key: str, task: asyncio.Task[None]) -> None:
         self._stopped.discard(task)

@@ -120,8 +120,8 @@ def code_differs(loop: Loop, given: CodeDiffers) -> None:
 def _halt_call(loop: Loop, call: Call, *, never_began: bool) -> None:
     """Takes back a call that this worker has.  A start mark is never taken back (J2)."""
     loop.do(StopStep(call.step_id))
-    if call.single_attempt or call.phase is not CallPhase.STARTED or not never_began:
-        loop.put_call(replace(call, issued=False))
-    else:
+    if never_began and not call.single_attempt:
         idle = replace(call, phase=CallPhase.DUE, attempts=call.attempts - 1, issued=False)
         loop.put_call(idle, StepStatus.PENDING)
+    else:
+        loop.put_call(replace(call, issued=False))
