@@ -13,6 +13,7 @@ from tests.support.troupe import World, until, until_status
 
 from perdure import AgentSessionClient, SessionStatus, WorkerOptions
 from perdure.engine.worker import EngineWorker
+from perdure.store.sqlite import notices
 
 A_WHILE = 2.0
 """Seconds."""
@@ -83,13 +84,15 @@ async def test_a_turn_that_waits_leaves_memory_although_the_store_changes_all_th
             await asyncio.sleep(0.01)
 
 
-async def test_a_session_that_begins_to_wait_makes_room_for_another_one(tmp_path: Path) -> None:
-    world, balky = World(tmp_path), BalkyStore(tmp_path / "play.db")
+async def test_a_session_that_begins_to_wait_makes_room_for_another_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(notices, "SAFETY_POLL", 3600.0)
+    world = World(tmp_path)
     flow = world.flow()
     options = WorkerOptions(max_sessions=1, max_lingering=2)
-    async with balky.engine(flow, options=options) as engine, engine.worker():
+    async with world.engine(flow, options=options) as engine, engine.worker():
         client = AgentSessionClient(engine, flow)
-        balky.real._tell = lambda change: None  # type: ignore[method-assign]  # no safety poll comes to the rescue
         await client.start_session("first", "read:door ask")
         await world.reached("at door")
         await client.start_session("second", "ask")

@@ -4,6 +4,7 @@ cut off."""
 from __future__ import annotations
 
 import asyncio
+import os
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -15,6 +16,7 @@ from tests.support.troupe import World, until
 
 from perdure import (
     AgentSessionClient,
+    Engine,
     InterruptStatus,
     SessionStatus,
     TurnNotFound,
@@ -116,15 +118,20 @@ async def test_a_claim_under_way_when_the_worker_leaves_is_given_back(tmp_path: 
     flow = world.flow()
     async with balky.engine(flow) as engine, world.engine() as other:
         client = AgentSessionClient(other, flow)
-        async with engine.worker():
-            held = balky.holds["claim"] = Hold()
-            await client.start_session("s", "model read")
-            await held.reached.wait()
-        assert world.lines() == []
-        assert (await read_stored(client, "s")).shape() == ["AwaitUserMessage pending"]
-        with world.worker():
+        leaving = asyncio.create_task(_work_until(engine, world, "at door"))
+        await client.start_session("busy", "read:door")
+        await until(lambda: balky.calls["claim"] > 0, "the first claim")
+        held = balky.holds["claim"] = Hold()
+        await world.reached("at door")
+        await client.start_session("s", "model read")
+        await held.reached.wait()
+        with world.worker():  # goes on with it while the one that leaves is still busy
             assert (await client.wait("s", timeout=30)).status is SessionStatus.IDLE
+            assert not leaving.done()
+            world.open("door")
+            await leaving
         check_rules(await read_stored(client, "s"), world)
+        assert os.getpid() not in world.doers("model s")
 
 
 async def test_a_call_of_a_client_that_is_cut_off_is_done_or_not_and_can_be_repeated(tmp_path: Path) -> None:
@@ -270,6 +277,12 @@ async def test_a_session_that_is_deleted_and_started_again_is_a_new_one(tmp_path
             check_events(stored.events)
             assert len(stored.messages) == 2
             await client.delete_session("s")
+
+
+async def _work_until(engine: Engine, world: World, line: str) -> None:
+    async with engine.worker():
+        await world.reached(line)
+        await asyncio.sleep(0.1)
 
 
 async def _drain(client: AgentSessionClient, session_id: str) -> None:
