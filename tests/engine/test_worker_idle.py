@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 from tests.support.balky import BalkyStore
-from tests.support.troupe import World, until, until_status
+from tests.support.troupe import World, crews_of, until, until_status
 
 from perdure import AgentSessionClient, SessionStatus, WorkerOptions
-from perdure.engine.worker import EngineWorker
 from perdure.store.sqlite import notices
 
 A_WHILE = 2.0
@@ -73,14 +72,13 @@ async def test_a_turn_that_waits_leaves_memory_although_the_store_changes_all_th
     async with world.engine(flow, options=options) as engine, engine.worker(), world.engine() as other:
         client, chatter = AgentSessionClient(engine, flow), AgentSessionClient(other, "Nobody")
         await ask(client, "s")
-        (worker,) = engine._workers  # type: ignore[attr-defined]  # a local engine's
-        assert isinstance(worker, EngineWorker)
+        (crew,) = crews_of(engine)
         number = 0
-        while "s" in worker._crew.held:
+        while "s" in crew.held:
             number += 1
             assert number < 200, "it is still in memory"
             await chatter.start_session(f"n{number}", "for nobody")
-            worker._crew.poke(None)
+            crew.poke(None)
             await asyncio.sleep(0.01)
 
 
@@ -109,7 +107,5 @@ async def test_only_so_many_turns_wait_in_memory(tmp_path: Path) -> None:
         client = AgentSessionClient(engine, flow)
         for number in range(5):
             await ask(client, f"s{number}")
-        (worker,) = engine._workers  # type: ignore[attr-defined]  # a local engine's
-        assert isinstance(worker, EngineWorker)
-        crew = worker._crew
+        (crew,) = crews_of(engine)
         await until(lambda: crew.held == ("s3", "s4"), "the others to leave")
