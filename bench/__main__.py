@@ -9,12 +9,11 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 import click
-from rich.console import Console
 
 from bench.disk import commit_ms
 from bench.measures import MEASURES, Conditions, Measure
 from bench.quiet import be_quiet
-from bench.report import RESULTS, Row, Run, publish
+from bench.report import RESULTS, Row, Run, publish, report_console
 
 if TYPE_CHECKING:
     from bench.profiler import Profile
@@ -40,7 +39,7 @@ def main(context: click.Context, quick: bool, only: tuple[str, ...], result: Pat
     be_quiet()
     if context.invoked_subcommand is not None:
         return
-    console = Console()
+    console = report_console()
     begun = time.perf_counter()
     before = _commit_ms(folder)
     rows: list[Row] = []
@@ -71,7 +70,7 @@ def profile(name: str, top: int, quick: bool, everyone: bool) -> None:
 
     with TemporaryDirectory(prefix="bench-") as scratch:
         found, turns = asyncio.run(_profile(MEASURES[name], Conditions(Path(scratch), quick)))
-    show(found, turns, Console(), top=top, everyone=everyone)
+    show(found, turns, report_console(), top=top, everyone=everyone)
 
 
 async def _profile(measure: Measure, conditions: Conditions) -> tuple[Profile, int]:

@@ -119,6 +119,16 @@ def document_of(rows: Sequence[Row], run: Run) -> JsonObject:
     }
 
 
+REPORT_WIDTH = 150
+"""Columns of a table that goes into a file or a pipe."""
+
+
+def report_console() -> Console:
+    """As wide as the terminal, or wide enough for a table where there is none."""
+    console = Console()
+    return console if console.is_terminal else Console(width=REPORT_WIDTH)
+
+
 def publish(rows: Sequence[Row], run: Run, path: Path, console: Console) -> None:
     """Prints the table and writes the JSON file."""
     console.print(table_of(rows))

@@ -64,6 +64,11 @@ def ratio_of_medians(ours: Samples, raw: Samples) -> float:
     return ours.median_ms / raw.median_ms
 
 
+def cpu_note(ours: Samples, raw: Samples) -> str:
+    """The ratio of CPU times, for a row's note: other work on the machine hardly moves it."""
+    return f"CPU {ours.median_cpu_ms / raw.median_cpu_ms:.2f}"
+
+
 def spread(ours: Samples, raw: Samples) -> list[float]:
     """Quartiles of the ratios of samples that were taken next to each other."""
     ratios = [own / other for own, other in zip(ours.wall, raw.wall, strict=True)]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from bench.measures.base import Conditions, Measure, Work
 from bench.report import Row, Target
-from bench.timing import in_turns, ratio_of_medians, spread
+from bench.timing import cpu_note, in_turns, ratio_of_medians, spread
 from bench.workload import DurableSide, RawSide, chain, follow, refund
 
 CHAIN = 20
@@ -44,7 +44,7 @@ async def measure_replay(conditions: Conditions) -> Sequence[Row]:
             raw=taken["raw"].median_ms,
             measured=ratio_of_medians(taken["ours"], taken["raw"]),
             target=Target(1.2),
-            note="instant model and tools",
+            note=cpu_note(taken["ours"], taken["raw"]),
             detail={"samples": count - 1, "ratio_quartiles": spread(taken["ours"], taken["raw"])},
         )
     ]

@@ -21,6 +21,7 @@ async def measure_hundred(conditions: Conditions) -> Sequence[Row]:
     blocks = conditions.count(TURNS // BLOCK, 1)
     raw = RawSide()
     totals: dict[str, list[float]] = {"raw": [], "ours": []}
+    cpu = {"raw": 0.0, "ours": 0.0}
     async with DurableSide(conditions.folder / "hundred.db") as ours:
         sides: dict[str, Side] = {"raw": raw, "ours": ours}
         await _warm_up(sides)
@@ -30,6 +31,7 @@ async def measure_hundred(conditions: Conditions) -> Sequence[Row]:
             taken = await in_turns({name: _blocks(side, f"r{round_number}") for name, side in sides.items()}, blocks)
             for name, samples in taken.items():
                 totals[name].append(sum(samples.wall))
+                cpu[name] += sum(samples.cpu)
     ratios = [own / other for own, other in zip(totals["ours"], totals["raw"], strict=True)]
     return [
         Row(
@@ -40,6 +42,7 @@ async def measure_hundred(conditions: Conditions) -> Sequence[Row]:
             raw=statistics.median(totals["raw"]),
             measured=statistics.median(ratios),
             target=Target(1.0),
+            note=f"CPU {cpu['ours'] / cpu['raw']:.2f}",
             detail={"rounds": len(ratios), "ratio_quartiles": quartiles(ratios)},
         )
     ]

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 from bench.measures.base import Conditions, Measure, Work
 from bench.report import Row, Target
-from bench.timing import Job, Samples, in_turns, ratio_of_medians, spread
+from bench.timing import Job, Samples, cpu_note, in_turns, ratio_of_medians, spread
 from bench.workload import DurableSide, RawSide, Side, one_lookup, parallel_lookups
 
 MessageFor = Callable[[int], str]
@@ -34,7 +34,6 @@ def _openings(side: Side) -> Job:
 
 
 def _row(name: str, what: str, ours: Samples, raw: Samples, limit: float) -> Row:
-    cpu = ours.median_cpu_ms / raw.median_cpu_ms
     return Row(
         name=name,
         what=what,
@@ -43,7 +42,7 @@ def _row(name: str, what: str, ours: Samples, raw: Samples, limit: float) -> Row
         raw=raw.median_ms,
         measured=ratio_of_medians(ours, raw),
         target=Target(limit),
-        note=f"CPU {cpu:.2f}",
+        note=cpu_note(ours, raw),
         detail={
             "samples": len(ours.wall),
             "ratio_quartiles": spread(ours, raw),

@@ -118,6 +118,7 @@ class AgentSessionClient:
         if message is None and (images or state_delta or run_config):
             raise UsageError("images, state_delta and run_config go with a message; pass one")
         user = user_id or (self._flow.user_id if self._flow is not None else "user")
+        ensure_storable(user, "user_id")
         new = NewSession(
             session_id=session_id,
             incarnation=self._engine.ids.new_id(),
@@ -131,7 +132,7 @@ class AgentSessionClient:
             await_step_id=await_step_id(0),
         )
         content = None if first is None else first.model_dump(mode="json")
-        request = Request(request_id, fingerprint("start", self._flow_type, user, initial, content))
+        request = _request(request_id, "start", self._flow_type, user, initial, content)
         turn = None if first is None else (new_turn_id(self._engine.ids), first)
         return await self._store.create_session(new, turn, request, self._now())
 
@@ -153,11 +154,11 @@ class AgentSessionClient:
         Raises:
             SessionNotFound, SessionClosed, RequestConflict
             UsageError: an argument is wrong.
-            ValueNotStorable: a state value has no JSON form; names its key.
+            ValueNotStorable: a state value has no JSON form (names its key), or the text is no valid Unicode.
             PayloadTooLarge
         """
         message = self._message(text, images, state_delta, run_config)
-        request = Request(request_id, fingerprint("send", message.model_dump(mode="json")))
+        request = _request(request_id, "send", message.model_dump(mode="json"))
         turn_id = new_turn_id(self._engine.ids)
         return await self._store.accept_message(session_id, turn_id, message, request, self._now())
 
@@ -182,11 +183,13 @@ class AgentSessionClient:
         Raises:
             SessionNotFound, InterruptNotFound, InterruptAlreadyResolved, InterruptExpired, InterruptWithdrawn
             SessionBlocked: the agent's code does not fit the session; the interrupt stays pending.
-            ValueNotStorable: the payload has no JSON form.
+            ValueNotStorable: the payload has no JSON form, or a text is no valid Unicode.
         """
         ensure_storable(payload, "payload")
+        ensure_storable(message, "message")
+        ensure_storable(resolved_by, "resolved_by")
         answer = Answer(approved, payload, message, resolved_by)
-        request = Request(request_id, fingerprint("resolve", interrupt_id, approved, payload, message))
+        request = _request(request_id, "resolve", interrupt_id, approved, payload, message)
         return await self._store.answer_interrupt(session_id, interrupt_id, answer, request, self._now())
 
     async def cancel_turn(self, session_id: str, *, turn_id: str | None = None, request_id: str | None = None) -> None:
@@ -200,7 +203,7 @@ class AgentSessionClient:
             SessionNotFound
             TurnNotFound: ``turn_id`` is neither open nor queued.
         """
-        request = Request(request_id, fingerprint("cancel", turn_id))
+        request = _request(request_id, "cancel", turn_id)
         await self._store.accept_cancel(session_id, turn_id, request, self._now())
 
     async def close_session(self, session_id: str, *, request_id: str | None = None) -> None:
@@ -211,7 +214,7 @@ class AgentSessionClient:
         Raises:
             SessionNotFound
         """
-        request = Request(request_id, fingerprint("close"))
+        request = _request(request_id, "close")
         await self._store.accept_close(session_id, request, self._now())
 
     async def delete_session(self, session_id: str) -> None:
@@ -376,6 +379,7 @@ class AgentSessionClient:
     ) -> UserMessage:
         if not text and not images:
             raise UsageError("an empty message: pass some text or an image")
+        ensure_storable(text, "text")
         delta = dict(state_delta or {})
         ensure_storable(delta, "state_delta")
         config: JsonObject | None = None
@@ -431,6 +435,12 @@ async def _woken(subscription: Subscription) -> None:
             await subscription.wake.wait()
     except TimeoutError:
         pass
+
+
+def _request(request_id: str | None, *parts: object) -> Request:
+    """Raises: ValueNotStorable, when the id is no valid Unicode."""
+    ensure_storable(request_id, "request_id")
+    return Request(request_id, fingerprint(*parts))
 
 
 def _limit(limit: int) -> int:

@@ -213,6 +213,8 @@ class Engine:
                 continue
             disk.status = TurnStatus.COMPLETED if isinstance(result, DriveFinished) else TurnStatus.FAILED
             disk.error = result.error if isinstance(result, DriveFailed) else None
+            if isinstance(result, DriveFinished):
+                live.stored()
             if isinstance(result, DriveFailed):
                 await self.close_failed(TurnStatus.FAILED, result.error)
             return True

@@ -114,7 +114,6 @@ def test_other_values_come_back_equal_and_of_the_same_type(value: Any) -> None:
         math.inf,
         types.Part(inline_data=types.Blob(data=b"\xff\x00", mime_type="image/png")),
         {1: {2.5: None}},
-        "\ud800",
         time(1, 2, 3, 4),
         timedelta(days=-1, microseconds=5),
         date(2024, 2, 29),
@@ -155,6 +154,10 @@ def _loop() -> list[Any]:
     ("value", "path"),
     [
         (threading.Lock(), ""),
+        ("\ud800", ""),
+        ({"a": ["\ud800"]}, ".a[0]"),
+        ({"\ud800": 1}, "key"),
+        pytest.param(-(10**5000), "", id="a huge integer"),
         ({"a": [1, threading.Lock()]}, ".a[1]"),
         (lambda: None, ""),
         (iter([]), ""),

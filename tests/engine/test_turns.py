@@ -7,9 +7,10 @@ from datetime import timedelta
 
 import pytest
 from tests.engine.conftest import Stage, history, shape
-from tests.support.play import Play, PlayCall, PlayRunner
+from tests.support.play import Play, PlayCall, PlayRunner, Script
 
 from perdure import (
+    AgentEventType,
     AgentSessionClient,
     InterruptAlreadyResolved,
     InterruptExpired,
@@ -100,7 +101,7 @@ async def test_a_repeated_request_is_done_once(stage: Stage) -> None:
         assert snapshot.turn.number == 2
 
 
-def asks(effect: ToolEffect = ToolEffect.NON_IDEMPOTENT_WRITE, runs: list[str] | None = None):
+def asks(effect: ToolEffect = ToolEffect.NON_IDEMPOTENT_WRITE, runs: list[str] | None = None) -> Script:
     async def refund(call_id: str, attempt: int) -> object:
         if runs is not None:
             runs.append(call_id)
@@ -181,9 +182,10 @@ async def test_an_unanswered_interrupt_expires(stage: Stage) -> None:
     async with stage.engine(flow) as engine, engine.worker():
         client = AgentSessionClient(engine, flow)
         await client.start_session("s", "refund it")
-        while (snapshot := await client.wait("s", timeout=10)).status is SessionStatus.WAITING:
-            (interrupt,) = snapshot.pending_interrupts
-            await asyncio.sleep(0.01)
+        (interrupt,) = (await client.wait("s", timeout=10)).pending_interrupts
+        async for event in client.stream_events("s"):
+            if event.type is AgentEventType.TURN_COMPLETED:
+                break
         assert (await shape(client, "s"))[2] == "AwaitToolApproval expired"
         with pytest.raises(InterruptExpired):
             await client.resolve_interrupt("s", interrupt.interrupt_id, approved=True)
@@ -326,10 +328,9 @@ async def test_cancel_stops_reads_and_leaves_running_writes_unknown(stage: Stage
         client = AgentSessionClient(engine, flow)
         await client.start_session("s", "go")
         await running.wait()
-        while not any(
-            step.status.value == "running" for step in await history(client, "s") if "Single" in step.name.value
-        ):
-            await asyncio.sleep(0.01)
+        async for event in client.stream_events("s"):
+            if event.type is AgentEventType.TOOL_CALL_STARTED and event.data["tool_name"] == "write":
+                break
         (interrupt,) = (await client.get_agent_snapshot("s")).pending_interrupts
         await client.cancel_turn("s")
         snapshot = await client.wait("s", timeout=10)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
@@ -124,6 +125,7 @@ async def test_a_database_that_refuses_during_recovery_strands_nothing(
     field: Field, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Case 30: another program keeps the database locked when the death is noticed, and again when a result comes."""
+    caplog.set_level(logging.DEBUG, "perdure")  # after the first line, the worker only counts
     locker = sqlite3.connect(field.folder / "field.db", isolation_level=None, check_same_thread=False)
 
     async def refused(what: str) -> None:
@@ -152,7 +154,7 @@ async def test_a_database_that_refuses_during_recovery_strands_nothing(
                     child.kill()
                     await refused("looking for dead workers failed")
                     locker.execute("ROLLBACK")
-                    await refused(f"session {SESSION} stopped")
+                    await refused(f"session {SESSION} failed")
                     await refused(f"freeing session {SESSION} failed")
                     locker.execute("ROLLBACK")
                     snapshot = await ours.wait(SESSION, timeout=PATIENCE)

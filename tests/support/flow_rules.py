@@ -154,10 +154,9 @@ def waiting_means_that_nothing_can_go_on_without_an_answer(world: World) -> None
 def what_can_go_on_is_going_on(world: World) -> None:
     """Whatever is due was given to the engine: nothing waits for an input that nobody will send."""
     state, turn = world.state, world.state.turn
-    if turn is None or state.blocked is not None or state.draining:
-        return
-    if state.checking:
-        assert world.check == turn.turn_id, "going on: nobody checks the code"
+    checked = turn.turn_id if turn is not None and state.checking else None
+    assert world.check == checked, f"going on: {checked} waits for a check, and that of {world.check} is under way"
+    if turn is None or state.blocked is not None or state.draining or state.checking:
         return
     if turn.ending is not None:
         assert world.jobs, "going on: an ending turn waits for nothing"

@@ -267,6 +267,9 @@ class Play:
             return ToolRaised(ErrorInfo(code=type(error).__name__, message=str(error)), final=False)
         return ToolSucceeded(json.dumps(result), result)
 
+    def stored(self) -> None:
+        pass
+
     async def close(self) -> None:
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)

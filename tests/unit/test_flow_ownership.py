@@ -173,6 +173,20 @@ def test_an_engine_whose_loop_outlives_its_workers_recovers_calls_in_the_same_wa
     assert session.live == {"tool"}
 
 
+def test_a_replay_does_not_hand_out_the_records_of_a_response_that_grew() -> None:
+    """The live turn that is lost had the record of ``first``; its replay waits until ``second`` is settled too."""
+    session = Script()
+    session.say("t1")
+    session.asks(call("first", group="A"), more=True)
+    session.returns("first")
+    session.asks(call("second", group="A"))
+    session.lose_workers()
+    session.asks()
+    session.returns("second")
+    assert session.model is not None
+    assert session.model.call_ids == ("first", "second")
+
+
 def test_a_worker_that_was_leaving_when_it_died_leaves_no_trace() -> None:
     session = Script()
     session.say("t1")
@@ -240,6 +254,15 @@ def test_code_that_still_differs_keeps_the_session_blocked() -> None:
     session.code_differs()
     assert session.status() is SessionStatus.BLOCKED
     assert session.check is None
+
+
+def test_news_of_a_turn_that_is_being_checked_wait_for_the_verdict() -> None:
+    session = blocked_session()
+    session.die()
+    session.report_news()
+    assert session.model is None
+    session.code_fits()
+    assert session.model is not None
 
 
 def test_an_answer_to_a_blocked_session_waits_for_the_code() -> None:

@@ -64,10 +64,11 @@ class SyncTools:
             running = asyncio.get_running_loop().run_in_executor(self._threads.pool, context.run, call)
             try:
                 return await asyncio.shield(running)
-            except asyncio.CancelledError:
-                # A thread cannot be stopped.  The attempt is not over before it is.
-                await asyncio.wait([running])
-                raise
+            except asyncio.CancelledError as error:
+                cancelled = error
+        # A thread cannot be stopped, and the attempt is not over before it is.  But the turn's other tools go on.
+        await asyncio.wait([running])
+        raise cancelled
 
 
 async def run_attempt(call: Call, attempt: int, approval: Approval | None, sync_tools: SyncTools | None) -> ToolOutcome:
@@ -95,7 +96,7 @@ async def run_attempt(call: Call, attempt: int, approval: Approval | None, sync_
         return _raised(call, run, error)
     try:
         text = capture_success(context, run.tool.name, value)
-        shown = shown_result(value)
+        shown = shown_result(value, run.tool.name)
     except UsageError as refusal:
         return _refused(call, refusal)
     call.live_outcome = text

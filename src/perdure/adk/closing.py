@@ -110,7 +110,7 @@ def _answer(call: types.FunctionCall, closed: ClosedCall | None, actions: EventA
             _keep_effects(outcome, actions)
         if closed.record.status is RecordStatus.SUCCEEDED:
             value, media = seams.split_media(outcome.value if outcome else None)
-            response = shown_result(value)
+            response = shown_result(value, call.name or "")
         else:
             response = failure_response(closed.record.status, closed.record.error)
     part = types.Part.from_function_response(name=call.name or "", response=response, parts=media)

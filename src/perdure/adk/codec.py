@@ -12,7 +12,7 @@ import enum
 import importlib
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any, TypeVar, cast
@@ -23,6 +23,7 @@ from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from perdure.errors import ValueNotStorable
 from perdure.session.model import JsonValue
+from perdure.session.values import is_printable, is_unicode
 
 _TAG = "$perdure"
 _SCALARS = frozenset({str, int, bool, type(None)})
@@ -36,20 +37,28 @@ class UnknownType(Exception):
 
 
 def is_plain(value: object, depth: int = 0) -> bool:
-    """Whether ``value`` is JSON as it is: exact builtin types, string keys, finite numbers."""
+    """Whether ``value`` is JSON as it is: exact builtin types, string keys, finite numbers, valid Unicode."""
     kind = type(value)
     if kind in _SCALARS:
-        return True
+        return _is_plain_scalar(value)
     if kind is float:
         return math.isfinite(cast(float, value))
     if depth > _MAX_DEPTH:
         return False
     if kind is dict:
         items = cast(dict[object, object], value)
-        return _TAG not in items and all(type(k) is str and is_plain(v, depth + 1) for k, v in items.items())
+        return _TAG not in items and all(
+            type(k) is str and _is_plain_scalar(k) and is_plain(v, depth + 1) for k, v in items.items()
+        )
     if kind is list:
         return all(is_plain(item, depth + 1) for item in cast(list[object], value))
     return False
+
+
+def _is_plain_scalar(value: object) -> bool:
+    if isinstance(value, str):
+        return is_unicode(value)
+    return not isinstance(value, int) or is_printable(value)
 
 
 def plain(value: object, where: str) -> JsonValue:
@@ -64,17 +73,28 @@ def plain(value: object, where: str) -> JsonValue:
         converted = to_jsonable_python(value, bytes_mode="base64")
     except (PydanticSerializationError, ValueError, RecursionError) as error:
         raise _refuse(value, where, "") from error
-    if not is_plain(converted) and not _plain_but_tagged(converted):
-        raise _refuse(value, where, "")
+    bad = None if is_plain(converted) else _first_bad(converted, "", 0)
+    if bad is not None:
+        raise _refuse(bad[1], where, bad[0])
     return converted
 
 
-def _plain_but_tagged(value: object) -> bool:
-    try:
-        json.dumps(value, allow_nan=False)
-    except (ValueError, TypeError, RecursionError):
-        return False
-    return True
+def _first_bad(value: object, path: str, depth: int) -> tuple[str, object] | None:
+    """The first part of a converted value that is not JSON; a dict that only looks like one of ours is."""
+    parts: Iterable[tuple[str, object]] = ()
+    if depth > _MAX_DEPTH:
+        return path, value
+    if type(value) is dict:
+        items = cast(dict[object, object], value)
+        wrong = next((key for key in items if type(key) is not str or not _is_plain_scalar(key)), None)
+        if wrong is not None:
+            return f"{path} key".strip(), wrong
+        parts = ((f"{path}.{key}", item) for key, item in items.items())
+    elif type(value) is list:
+        parts = ((f"{path}[{index}]", item) for index, item in enumerate(cast(list[object], value)))
+    elif not is_plain(value):
+        return path, value
+    return next((bad for at, part in parts if (bad := _first_bad(part, at, depth + 1)) is not None), None)
 
 
 def encode(value: object, where: str) -> JsonValue:
@@ -91,9 +111,17 @@ def encode(value: object, where: str) -> JsonValue:
 
 def _refuse(value: object, where: str, path: str) -> ValueNotStorable:
     name = f"{type(value).__module__}.{type(value).__qualname__}"
+    if isinstance(value, str) and not is_unicode(value):
+        found = "text that is no valid Unicode (it has half of a surrogate pair)"
+    elif type(value) is int and not _is_plain_scalar(value):
+        found = "an integer of more than 4,000 digits"
+    elif type(value) is float:
+        found = f"the number {value}"
+    else:
+        found = f"a value of type {name}"
     at = f" at {path}" if path else ""
     return ValueNotStorable(
-        f"{where}: a value of type {name}{at} cannot be stored; use JSON values, dataclasses or pydantic models",
+        f"{where}: {found}{at} cannot be stored; use JSON values, dataclasses or pydantic models",
         where=where,
         path=path,
         type_name=name,
@@ -102,6 +130,8 @@ def _refuse(value: object, where: str, path: str) -> ValueNotStorable:
 
 def _encode(value: object, where: str, path: str, depth: int) -> JsonValue:
     if type(value) in _SCALARS:
+        if not _is_plain_scalar(value):
+            raise _refuse(value, where, path)
         return value
     if depth > _MAX_DEPTH:
         raise _refuse(value, where, path)
@@ -126,6 +156,8 @@ def _encode_float(value: float, where: str, path: str, depth: int) -> JsonValue:
 
 def _encode_dict(value: dict[object, object], where: str, path: str, depth: int) -> JsonValue:
     if _TAG not in value and all(isinstance(key, str) and not isinstance(key, enum.Enum) for key in value):
+        for key in cast(dict[str, object], value):
+            _encode(str(key), where, f"{path} key".strip(), depth)
         return {str(k): _encode(v, where, f"{path}.{k}", depth + 1) for k, v in cast(dict[str, object], value).items()}
     pairs = [
         [_encode(k, where, f"{path} key", depth + 1), _encode(v, where, f"{path}[{k!r}]", depth + 1)]
@@ -167,8 +199,8 @@ _WRITERS: tuple[tuple[type, str | None, Callable[[Any, str, str, int], JsonValue
     (enum.Enum, None, _encode_enum),
     (BaseModel, None, _encode_model),
     (bool, None, lambda value, where, path, depth: bool(value)),
-    (str, None, lambda value, where, path, depth: str(value)),
-    (int, None, lambda value, where, path, depth: int(value)),
+    (str, None, lambda value, where, path, depth: _encode(str(value), where, path, depth)),
+    (int, None, lambda value, where, path, depth: _encode(int(value), where, path, depth)),
     (float, None, _encode_float),
     (dict, None, _encode_dict),
     (list, None, _encode_items),
@@ -290,12 +322,5 @@ _READERS: dict[str, Callable[[dict[str, Any]], Any]] = {
 
 
 def dumps(value: JsonValue) -> str:
-    """JSON text, compact; text that UTF-8 cannot carry (lone surrogates) is escaped."""
-    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    if text.isascii():
-        return text
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return json.dumps(value, separators=(",", ":"), allow_nan=False)
-    return text
+    """JSON text, compact."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)

@@ -12,11 +12,11 @@ from datetime import timedelta
 from google.adk.events.event import Event
 from google.adk.sessions.session import Session
 
+from perdure.adk import seams
 from perdure.adk.conductor import Conductor
 from perdure.adk.determinism import TurnClock
 from perdure.adk.effects import ToolRules
-from perdure.adk.history import is_stored, keeps_its_types, message_of
-from perdure.errors import FrameworkDrift
+from perdure.adk.history import is_stored, item_of, keeps_its_types, message_of
 from perdure.session.model import InterruptKind
 from perdure.session.policy import RetryPolicy
 from perdure.session.runner import ControlCall, NewMessage, TurnLog, TurnStart
@@ -60,24 +60,17 @@ class Outbox:
             FrameworkDrift: ADK runs the turn under another id.
         """
         if self._count == 0 and event.invocation_id != self._turn_id:
-            name = "google.adk.agents.invocation_context.new_invocation_context_id"
-            raise FrameworkDrift(
-                f"the invocation has the id {event.invocation_id!r}, not the turn's id {self._turn_id!r}: google-adk "
-                f"no longer takes it first from its id provider ({name})",
-                name=name,
-                version="",
+            raise seams.drifted(
+                seams.INVOCATION_ID,
+                f"the invocation has the id {event.invocation_id!r}, not the first one that its id provider gives",
             )
         if not is_stored(event):
             self.dropped.append(event)
             return
-        ordinal = self._count
-        if ordinal >= self._stored:
-            message = message_of(event, ordinal)
-            self._messages.append(message)
-            if not keeps_its_types(event):
-                self.retyped.append((event, message.item))
-        elif not keeps_its_types(event):
-            self.retyped.append((event, message_of(event, ordinal).item))
+        if self._count >= self._stored:
+            self._messages.append(message_of(event, self._count))
+        if not keeps_its_types(event):
+            self.retyped.append((event, item_of(event)))
         self._count += 1
 
     def add_control_call(self, call: ControlCall) -> None:

@@ -9,9 +9,12 @@ from __future__ import annotations
 from types import FunctionType
 from typing import Any, cast
 
-from perdure.adk.codec import UnknownType, decode, encode, import_type
+from perdure.adk.codec import UnknownType, decode, dumps, encode, import_type
 from perdure.errors import PerdureError, ValueNotStorable
-from perdure.session.model import ErrorInfo, JsonObject, JsonValue
+from perdure.session.model import ErrorInfo, JsonObject, JsonValue, mended
+
+MAX_PART_LENGTH = 20_000
+"""Characters of one argument or attribute of an exception, as JSON; a larger one is left out."""
 
 
 class RecordedError(Exception):
@@ -30,12 +33,12 @@ class RecordedError(Exception):
 
 
 def message_of(error: BaseException) -> str:
-    """The text of an exception; its class's name when it has none."""
+    """The text of an exception, as it can be kept; its class's name when it has none."""
     try:
         text = str(error)
     except Exception:  # noqa: BLE001  (a broken __str__ must not hide the failure itself)
         text = ""
-    return text or type(error).__name__
+    return mended(text) or type(error).__name__
 
 
 def error_info(error: BaseException) -> ErrorInfo:
@@ -55,16 +58,28 @@ def encode_error(error: BaseException) -> JsonObject:
         if name.startswith("__"):
             continue
         try:
-            attributes[name] = encode(value, name)
+            attributes[name] = _encode_part(value, name)
         except ValueNotStorable:
             continue
     encoded: JsonObject = {"type": f"{kind.__module__}:{kind.__qualname__}", "message": message_of(error)}
     try:
-        encoded["args"] = [encode(argument, "args") for argument in _arguments(error)]
+        encoded["args"] = [_encode_part(argument, "args") for argument in _arguments(error)]
     except ValueNotStorable:
         encoded["args"] = [encoded["message"]]
     if attributes:
         encoded["attributes"] = attributes
+    return encoded
+
+
+def _encode_part(value: object, where: str) -> JsonValue:
+    """A part of an exception's insides.
+
+    Raises:
+        ValueNotStorable: it cannot be rebuilt, or is too large to keep with an error.
+    """
+    encoded: JsonValue = encode(value, where)
+    if len(dumps(encoded)) > MAX_PART_LENGTH:
+        raise ValueNotStorable(f"{where} is too large", where=where, path="", type_name=type(value).__name__)
     return encoded
 
 

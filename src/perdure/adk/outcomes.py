@@ -11,12 +11,13 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from google.adk.events.event_actions import EventActions
+from google.adk.sessions.state import State
 from google.adk.tools.tool_context import ToolContext
 
 from perdure.adk import seams
 from perdure.adk.codec import decode, dumps, encode, is_plain, plain
 from perdure.adk.failures import decode_error, encode_error
-from perdure.errors import UsageError
+from perdure.errors import UsageError, ValueNotStorable
 from perdure.session.model import JsonObject, JsonValue
 
 _ASKED_FOR = ("requested_auth_configs", "requested_tool_confirmations")
@@ -118,7 +119,8 @@ def _effects(context: ToolContext, tool_name: str) -> JsonObject:
     effects: JsonObject = {}
     if actions.state_delta:
         effects["state"] = {
-            key: encode(value, f"tool {tool_name!r}: state key {key!r}") for key, value in actions.state_delta.items()
+            key: _encode_state(key, value, f"tool {tool_name!r}: state key {key!r}")
+            for key, value in actions.state_delta.items()
         }
     others = {
         name
@@ -130,6 +132,15 @@ def _effects(context: ToolContext, tool_name: str) -> JsonObject:
     if seams.invocation_of(context).end_invocation:
         effects["end_invocation"] = True
     return effects
+
+
+def _encode_state(key: str, value: Any, where: str) -> JsonValue:
+    """A state value for the record, if it can be stored with the response, too."""
+    encode(key, where)
+    encoded = encode(value, where)
+    if encoded is not value and not key.startswith(State.TEMP_PREFIX):
+        plain(value, where)
+    return encoded
 
 
 def read_outcome(outcome: JsonObject) -> Outcome:
@@ -170,9 +181,21 @@ def apply_actions(context: ToolContext, outcome: Outcome) -> None:
         seams.invocation_of(context).end_invocation = True
 
 
-def shown_result(value: Any) -> JsonValue:
-    """A tool's result as the model sees it, for people."""
+def shown_result(value: Any, tool_name: str) -> JsonValue:
+    """A tool's result as the model sees it, for people.
+
+    Raises:
+        ValueNotStorable: it has no form that can be stored with the response.
+    """
     response: Any = value
     if not isinstance(value, dict):
         response = {"result": value}
-    return response if is_plain(response) else plain(response, "result")
+    wrong = next((key for key in cast(dict[object, Any], response) if not isinstance(key, str)), None)
+    if wrong is not None:
+        raise ValueNotStorable(
+            f"the result of tool {tool_name!r}: the key {wrong!r} is no string; a response has string keys",
+            where=f"the result of tool {tool_name!r}",
+            path=f"[{wrong!r}]",
+            type_name=type(wrong).__name__,
+        )
+    return response if is_plain(response) else plain(response, f"the result of tool {tool_name!r}")

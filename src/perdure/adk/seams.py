@@ -213,6 +213,9 @@ class Seam:
     parameters: tuple[str, ...] = ()
 
 
+INVOCATION_ID = Seam("google.adk.agents.invocation_context", "new_invocation_context_id")
+"""ADK takes the invocation's id first of all ids of a run; a turn looks whether it did."""
+
 SEAMS: tuple[Seam, ...] = (
     Seam("google.adk.flows.llm_flows.base_llm_flow", "BaseLlmFlow._get_llm", ("self", "invocation_context")),
     Seam(
@@ -222,7 +225,7 @@ SEAMS: tuple[Seam, ...] = (
     ),
     Seam("google.adk.agents.context", "Context.custom_metadata"),
     Seam("google.adk.agents.context", "Context.get_invocation_context"),
-    Seam("google.adk.agents.invocation_context", "new_invocation_context_id"),
+    INVOCATION_ID,
     Seam("google.adk.sessions.state", "State._record_nested_writes", ("self",)),
     Seam("google.adk.sessions.state", "State._take_snapshot", ("self", "key", "value")),
     Seam("google.adk.sessions.base_session_service", "BaseSessionService._commit_event_to_session"),
@@ -271,11 +274,12 @@ def _find(seam: Seam) -> object:
         for name in seam.path.split("."):
             found = getattr(found, name)
     except (ImportError, AttributeError) as error:
-        raise _drifted(seam, str(error)) from error
+        raise drifted(seam, str(error)) from error
     return found
 
 
-def _drifted(seam: Seam, reason: str) -> FrameworkDrift:
+def drifted(seam: Seam, reason: str) -> FrameworkDrift:
+    """The error that says that a seam moved."""
     name = f"{seam.module}.{seam.path}"
     return FrameworkDrift(
         f"google-adk {adk_version} does not have {name} as perdure needs it ({reason}); install google-adk 2.13",
@@ -290,25 +294,25 @@ def check_seam(seam: Seam) -> None:
     if not seam.parameters:
         return
     if not callable(found):
-        raise _drifted(seam, "it is not callable")
+        raise drifted(seam, "it is not callable")
     names = tuple(inspect.signature(found).parameters)
     missing = [name for name in seam.parameters if name not in names]
     if missing:
-        raise _drifted(seam, f"it has no parameter {missing[0]!r}")
+        raise drifted(seam, f"it has no parameter {missing[0]!r}")
 
 
 def _check_shapes() -> None:
     """The seams that are attributes of instances, checked on an instance."""
     state = State(value={}, delta={})
     if not isinstance(getattr(state, "_snapshots", None), dict):
-        raise _drifted(Seam("google.adk.sessions.state", "State._snapshots"), "no dict of that name")
+        raise drifted(Seam("google.adk.sessions.state", "State._snapshots"), "no dict of that name")
     if not hasattr(state, "_schema"):
-        raise _drifted(Seam("google.adk.sessions.state", "State._schema"), "no attribute of that name")
+        raise drifted(Seam("google.adk.sessions.state", "State._schema"), "no attribute of that name")
     tool = FunctionTool(check_seam)
     if not hasattr(getattr(tool, "_spec", None), "is_generator"):
-        raise _drifted(Seam("google.adk.tools.function_tool", "FunctionTool._spec.is_generator"), "no such attribute")
+        raise drifted(Seam("google.adk.tools.function_tool", "FunctionTool._spec.is_generator"), "no such attribute")
     if "invocation_id" not in Event.model_fields:
-        raise _drifted(Seam("google.adk.events.event", "Event.invocation_id"), "no such field")
+        raise drifted(Seam("google.adk.events.event", "Event.invocation_id"), "no such field")
 
 
 @lru_cache(maxsize=1)

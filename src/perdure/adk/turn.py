@@ -45,7 +45,7 @@ class AdkLiveTurn:
     Args:
         start: begins the invocation.
         sync_tools: where synchronous tools run; ``None``: as ADK runs them.
-        ended_well: called when the invocation ended by itself.
+        ended_well: called when the turn is completed, in memory and on disk.
     """
 
     def __init__(
@@ -178,6 +178,11 @@ class AdkLiveTurn:
             found=found,
         )
 
+    def stored(self) -> None:
+        """Says that the turn is completed on disk as it was in memory, which may now be kept for the next turn."""
+        if self._conductor.ended and self._error is None:
+            self._ended_well()
+
     async def close(self) -> None:
         """Drops the turn from memory.  No callback of the application runs; running tool bodies are cancelled."""
         self._conductor.drop()
@@ -214,7 +219,6 @@ class AdkLiveTurn:
     def _finished(self) -> DriveFinished | DriveFailed:
         progress = self._progress()
         if self._error is None:
-            self._ended_well()
             return DriveFinished(progress)
         return DriveFailed(progress, error_info(cause_behind_plugins(self._error)))
 

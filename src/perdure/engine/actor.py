@@ -17,10 +17,11 @@ from typing import assert_never
 from perdure.clock import Clock, to_ms
 from perdure.engine.book import TurnBook, restore_book, restore_state
 from perdure.engine.feed import FeedHub, SessionFeed
+from perdure.engine.limits import ensure_storable_messages
 from perdure.engine.running import Arrival, RunningSteps
 from perdure.engine.scribe import NOTHING, Attachment, Draft, SessionFacts
 from perdure.engine.turn_log import StoreTurnLog
-from perdure.errors import EngineError
+from perdure.errors import EngineError, UsageError
 from perdure.faults import DurableWrite
 from perdure.session.flow import reduce
 from perdure.session.model import NO_USAGE, SessionStatus, TurnStatus, UserMessage
@@ -264,10 +265,10 @@ class SessionActor:
             write = replace(write, kinds=(*write.kinds, DurableWrite.SESSION_RELEASED), release=True)
         if _is_begin_only(write, commands):
             # Nothing outside depends on it yet: a model call may be repeated, and later writes wait for this one.
-            self._running.start(f"begin {write.turn_id}", self._commit(write))
+            self._running.start(f"begin {write.turn_id}", self._commit(write, draft.now_ms))
             await asyncio.sleep(0)  # It is handed in now, ahead of whatever this loop writes next.
         elif not _is_empty(write):
-            await self._commit(write)
+            await self._commit(write, draft.now_ms)
         self.released = write.release
         for arrival, follow in taken:
             if arrival.applied is not None and not arrival.applied.done():
@@ -317,6 +318,8 @@ class SessionActor:
         match command:
             case StopStep(step_id):
                 self._running.stop(step_id)
+            case EndTurn(status=TurnStatus.COMPLETED):
+                self._running.turn_stored()
             case DropTurn():
                 await self._running.drop_turn()
             case HandOut() if self._book is not None:
@@ -348,13 +351,24 @@ class SessionActor:
         start = book.start
         first, new = start.history_length, draft.new_items
         stored = await self._store.read_history(self.session_id, first, first + book.stored_messages - len(new))
-        calls = [ClosedCall(request, book.records[call_id]) for call_id, request in book.requests.items()]
-        return self._flow.runner.closing_messages(
-            start, [*stored, *new], calls, ended.status, ended.error, self._clock.now_ms()
-        )
+        records = book.records
+        calls = [ClosedCall(request, records[call_id]) for call_id, request in book.requests.items()]
 
-    async def _commit(self, write: SessionWrite) -> None:
-        await self._store.commit(self.lease, write, self._clock.now_ms())
+        def close(calls: Sequence[ClosedCall]) -> tuple[NewMessage, ...]:
+            return self._flow.runner.closing_messages(
+                start, [*stored, *new], calls, ended.status, ended.error, draft.now_ms
+            )
+
+        try:
+            messages = close(calls)
+            ensure_storable_messages(messages)
+        except UsageError:
+            # All together it is more than a store takes.  What became of each call is told all the same.
+            messages = close([replace(call, record=replace(call.record, outcome=None)) for call in calls])
+        return messages
+
+    async def _commit(self, write: SessionWrite, now_ms: int | None = None) -> None:
+        await self._store.commit(self.lease, write, self._clock.now_ms() if now_ms is None else now_ms)
         self._feed.stored(write.events)
 
     async def _release(self) -> None:
@@ -443,6 +457,7 @@ def _arrival_of(item: InboxItem) -> Arrival:
                 approval=Approval(item.payload) if item.approved else None,
                 rejection=item.rejection,
                 resolved_by=item.resolved_by,
+                resolved_at_ms=item.resolved_at_ms,
                 response={"approved": item.approved, "payload": item.payload, "message": item.rejection},
             )
             return Arrival(InterruptAnswered(item.interrupt_id, item.approved), attachment)

@@ -12,6 +12,7 @@ from datetime import timedelta
 from typing import assert_never
 
 from perdure.engine.book import TurnBook, max_attempts_of
+from perdure.engine.limits import ensure_storable_calls, ensure_storable_messages, storable_result
 from perdure.engine.scribe import NOTHING, Attachment
 from perdure.engine.steps import ToolStepResult, run_tool_step
 from perdure.errors import EngineError, LeaseLost, NonDeterminismError, PerdureError, StoreError
@@ -144,6 +145,11 @@ class RunningSteps:
         """Ends pauses between attempts: the next attempt will not be made here."""
         self._leaving.set()
 
+    def turn_stored(self) -> None:
+        """The live turn is completed, and what it came to is on disk."""
+        if self._live is not None:
+            self._live.stored()
+
     async def drop_turn(self) -> None:
         """Forgets the live turn.  A check of it would never end."""
         self.stop(CHECK)
@@ -198,6 +204,8 @@ class RunningSteps:
             # A live turn that was just rebuilt has all records from the journal.
             records = [] if rebuilt else [book.records[call_id] for call_id in run.call_ids]
             result = await live.drive(step_id, records, run.attempt)
+            ensure_storable_messages(result.progress.messages)
+            ensure_storable_calls(result.calls if isinstance(result, DriveBlocked) else ())
         except NonDeterminismError as error:
             self._code_differs(book, error)
         except ENGINE_FAULTS:
@@ -236,7 +244,7 @@ class RunningSteps:
         request, approval = book.requests[run.call_id], book.approvals.get(run.call_id)
         result = await run_tool_step(live, request, run.attempt, approval, try_again)
         if result is not None:
-            self._call_settled(run.step_id, result)
+            self._call_settled(run.step_id, storable_result(result, request.tool_name))
 
     async def _paused(self, pause: timedelta) -> bool:
         """Waits out a pause.  ``False``: it was cut short, because the session is about to be given up."""

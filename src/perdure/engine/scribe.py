@@ -72,7 +72,7 @@ class Attachment:
         requests: the calls that a model step asked for, by call id.
         tool: how a tool step ended.
         approval, rejection: what came with an answer.
-        resolved_by, response: who gave the answer, and what it was.
+        resolved_by, resolved_at_ms, response: who gave the answer, when, and what it was.
     """
 
     kinds: tuple[DurableWrite, ...] = ()
@@ -84,6 +84,7 @@ class Attachment:
     approval: Approval | None = None
     rejection: str | None = None
     resolved_by: str | None = None
+    resolved_at_ms: int | None = None
     response: JsonValue = None
 
 
@@ -127,7 +128,7 @@ class Draft:
         self._feed = feed
         self._messages = messages
         self._attached = NOTHING
-        self._now = now_ms
+        self.now_ms = now_ms
         self._kinds: list[DurableWrite] = []
         self._consumed: list[int] = []
         self._steps: list[StepPut] = []
@@ -245,8 +246,8 @@ class Draft:
                 attempts=put.attempts,
                 key=key,
                 call_id=put.call_id,
-                started_at_ms=self._now if started or instant else None,
-                settled_at_ms=self._now if put.status.settled else None,
+                started_at_ms=self.now_ms if started or instant else None,
+                settled_at_ms=self.now_ms if put.status.settled else None,
                 error=error,
             )
         )
@@ -263,7 +264,7 @@ class Draft:
             status=put.status,
             outcome=tool.outcome if tool is not None else None,
             error=error,
-            settled_at_ms=self._now,
+            settled_at_ms=self.now_ms,
         )
         book.records[put.call_id] = record
         self._records.append(
@@ -272,7 +273,7 @@ class Draft:
                 call_id=put.call_id,
                 sequence=record.sequence,
                 status=put.status,
-                settled_at_ms=self._now,
+                settled_at_ms=self.now_ms,
                 outcome=record.outcome,
                 result=tool.result if tool is not None else None,
                 error=error,
@@ -300,7 +301,7 @@ class Draft:
         assert book is not None
         request = book.requests[raised.call_id]
         limit = self._facts.interrupt_deadline
-        deadline_ms = None if limit is None else self._now + round(limit.total_seconds() * 1000)
+        deadline_ms = None if limit is None else self.now_ms + round(limit.total_seconds() * 1000)
         interrupt = Interrupt(
             interrupt_id=raised.interrupt_id,
             kind=raised.kind,
@@ -311,12 +312,12 @@ class Draft:
             agent_name=request.agent_name,
             hint=request.hint,
             payload=request.payload,
-            created_at=to_datetime(self._now),
+            created_at=to_datetime(self.now_ms),
             deadline=None if deadline_ms is None else to_datetime(deadline_ms),
         )
         book.interrupts[raised.interrupt_id] = interrupt
         self._interrupts.append(
-            InterruptPut(raised.interrupt_id, book.turn_id, raised.call_id, raised.kind, self._now, deadline_ms)
+            InterruptPut(raised.interrupt_id, book.turn_id, raised.call_id, raised.kind, self.now_ms, deadline_ms)
         )
         self._show(AgentEventType.INTERRUPT_REQUESTED, interrupt.model_dump(mode="json"))
 
@@ -332,13 +333,15 @@ class Draft:
             book.approvals[interrupt.tool_call_id] = self._attached.approval or Approval()
         resolved = interrupt
         if interrupt.status is InterruptStatus.PENDING:
-            facts = {"resolved_by": self._attached.resolved_by, "response": self._attached.response}
-            resolved = interrupt.model_copy(update={"status": status, "resolved_at": to_datetime(self._now), **facts})
+            attached = self._attached
+            at = self.now_ms if attached.resolved_at_ms is None else attached.resolved_at_ms
+            facts = {"resolved_at": to_datetime(at), "resolved_by": attached.resolved_by, "response": attached.response}
+            resolved = interrupt.model_copy(update={"status": status, **facts})
         self._show(AgentEventType.INTERRUPT_RESOLVED, resolved.model_dump(mode="json"))
 
     def _begin_turn(self, turn_id: str, number: int) -> None:
         self._kinds.append(DurableWrite.TURN_STARTED)
-        self._begin = TurnBegin(turn_id, number, self._now)
+        self._begin = TurnBegin(turn_id, number, self.now_ms)
         start = TurnStart(
             session_id=self._facts.session_id,
             incarnation=self._facts.incarnation,
@@ -346,7 +349,7 @@ class Draft:
             turn_id=turn_id,
             number=number,
             message=self._messages.pop(turn_id),
-            started_at_ms=self._now,
+            started_at_ms=self.now_ms,
             history_length=self.message_count,
         )
         self.book = TurnBook(start)
@@ -356,15 +359,15 @@ class Draft:
         book = self.book
         assert book is not None
         self._kinds.append(DurableWrite.TURN_ENDED)
-        self._change = TurnChange(turn_id, status, self._now, error)
-        info = book.info(status, ended_at_ms=self._now, error=error)
+        self._change = TurnChange(turn_id, status, self.now_ms, error)
+        info = book.info(status, ended_at_ms=self.now_ms, error=error)
         self._show(_ENDED[status], info.model_dump(mode="json"))
         self.book = None
 
     # ------------------------------------------------------------ showing
 
     def _show(self, kind: AgentEventType, data: JsonObject) -> None:
-        self._feed.add(kind, self._now, turn_id=self.book.turn_id if self.book is not None else None, data=data)
+        self._feed.add(kind, self.now_ms, turn_id=self.book.turn_id if self.book is not None else None, data=data)
 
     def _show_turn(self, kind: AgentEventType, status: TurnStatus) -> None:
         assert self.book is not None
@@ -380,7 +383,7 @@ class Draft:
         }
         if kind is AgentEventType.TOOL_CALL_FINISHED:
             data["status"] = self.book.records[call_id].status.value
-        self._feed.add(kind, self._now, turn_id=self.book.turn_id, step_id=step_id, attempt=attempt, data=data)
+        self._feed.add(kind, self.now_ms, turn_id=self.book.turn_id, step_id=step_id, attempt=attempt, data=data)
 
     # ------------------------------------------------------------ finishing
 

@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from perdure.clock import Clock
 from perdure.engine.book import TurnBook
 from perdure.engine.feed import SessionFeed
-from perdure.errors import PayloadTooLarge
 from perdure.session.model import AgentEventType, JsonObject, Usage
 from perdure.session.runner import ModelCall, RecordedTurn
-from perdure.store.base import MAX_PAYLOAD_BYTES, SessionStore
+from perdure.store.base import SessionStore
+from perdure.store.codec import ensure_fits
 
 
 class StoreTurnLog:
@@ -60,14 +60,7 @@ class StoreTurnLog:
         return await self._store.read_turn_state(start.session_id, start.number)
 
     async def record_model_call(self, key: str, response: str, usage: Usage, settled_at_ms: int) -> ModelCall:
-        if len(response) > MAX_PAYLOAD_BYTES:
-            raise PayloadTooLarge(
-                f"the model's response to call {key} has {len(response)} bytes; the store takes {MAX_PAYLOAD_BYTES}. "
-                "Ask the model for less at a time.",
-                where=key,
-                size=len(response),
-                limit=MAX_PAYLOAD_BYTES,
-            )
+        ensure_fits(response, f"the model's response to call {key}")
         call = ModelCall(key, self._book.next_sequence(), response, usage, settled_at_ms)
         self._book.usage += usage
         self._book.unwritten_models.append(call)

@@ -96,6 +96,11 @@ class Loop:
         """Whether a turn is open and not about to end."""
         return self._turn is not None and self._turn.ending is None
 
+    @property
+    def halted(self) -> bool:
+        """Whether the session is blocked, and nobody is finding out whether other code fits."""
+        return self.blocked is not None and not self.checking
+
     def open_turn(self, turn_id: str | None = None) -> OpenTurn | None:
         """The open turn, if there is one and ``turn_id`` means it (``None`` means any)."""
         return self._turn if self._turn is not None and turn_id in (None, self._turn.turn_id) else None

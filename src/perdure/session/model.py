@@ -10,7 +10,7 @@ import enum
 from datetime import datetime
 from typing import Any, Generic, TypeVar
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, field_validator
 
 JsonValue = Any
 """A JSON value: ``None``, bool, int, float, str, list or dict with string keys.  (A recursive alias costs pydantic more
@@ -134,12 +134,31 @@ class AgentEventType(enum.Enum):
     SESSION_CLOSED = "session_closed"
 
 
+MAX_ERROR_MESSAGE_LENGTH = 20_000
+"""Characters of an error's message that are kept."""
+
+
+def mended(message: str) -> str:
+    """An error's message as it can be kept: cut when it is very long, and valid Unicode."""
+    if len(message) > MAX_ERROR_MESSAGE_LENGTH:
+        message = f"{message[:MAX_ERROR_MESSAGE_LENGTH]} ... ({len(message)} characters in all)"
+    return message if message.isascii() else message.encode(errors="replace").decode()
+
+
 class ErrorInfo(Shape):
-    """An error as data.  ``code`` is one of ``perdure.errors``' codes, or the type name of a foreign exception."""
+    """An error as data.  ``code`` is one of ``perdure.errors``' codes, or the type name of a foreign exception.
+
+    Whatever an exception says can be kept; see ``mended``.
+    """
 
     code: str
     message: str
     facts: JsonObject = {}
+
+    @field_validator("message", mode="before")
+    @classmethod
+    def _make_storable(cls, message: object) -> object:
+        return mended(message) if isinstance(message, str) else message
 
 
 class Usage(Shape):

@@ -34,8 +34,14 @@ def taken_over(loop: Loop, given: TakenOver) -> None:
     loop.checking = loop.draining = False
     if loop.open_turn() is None:
         return
-    for call in loop.turn.calls.values():
-        _recover_call(loop, call)
+    calls = loop.turn.calls.values()
+    incomplete = {call.group for call in calls if not call.settled}
+    for call in calls:
+        if call.settled:
+            # A replay hands out the records of complete groups by itself, and no others.
+            loop.put_call(replace(call, handed_out=call.group not in incomplete))
+        else:
+            _recover_call(loop, call)
     if loop.goes_on:
         _recover_turn(loop, given)
 
@@ -93,7 +99,7 @@ def code_fits(loop: Loop, given: CodeFits) -> None:
 def code_differs(loop: Loop, given: CodeDiffers) -> None:
     """The turn cannot go on under this worker's code: everything stops where it is, until compatible code is back."""
     turn = loop.open_turn(given.turn_id)
-    if turn is None or (loop.blocked is not None and not loop.checking):
+    if turn is None or loop.halted:
         return
     if turn.ending is not None:
         # It needs its code no longer.  The live turn cannot go on, so what runs in it is lost.
@@ -114,8 +120,8 @@ def code_differs(loop: Loop, given: CodeDiffers) -> None:
 def _halt_call(loop: Loop, call: Call, *, never_began: bool) -> None:
     """Takes back a call that this worker has.  A start mark is never taken back (J2)."""
     loop.do(StopStep(call.step_id))
-    if call.single_attempt or call.phase is not CallPhase.STARTED or not never_began:
-        loop.put_call(replace(call, issued=False))
-    else:
+    if never_began and not call.single_attempt:
         idle = replace(call, phase=CallPhase.DUE, attempts=call.attempts - 1, issued=False)
         loop.put_call(idle, StepStatus.PENDING)
+    else:
+        loop.put_call(replace(call, issued=False))

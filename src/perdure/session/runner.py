@@ -340,6 +340,13 @@ class LiveTurn(Protocol):
         """
         ...
 
+    def stored(self) -> None:
+        """Says that the turn is completed on disk as it was in memory, which may now be kept for the next turn.
+
+        Not before: the write of the end may fail, and another owner may end the turn otherwise.
+        """
+        ...
+
     async def close(self) -> None:
         """Drops the turn from memory without running any of the user's callbacks.  Cancels running tool bodies."""
         ...

@@ -17,7 +17,7 @@ TURN_STALLED = "turn_stalled"
 def turn_has_news(loop: Loop, given: TurnHasNews) -> None:
     """The live turn wants to be driven.  While it is being driven already, that may be too late for it to notice."""
     turn = loop.open_turn(given.turn_id)
-    if turn is None or turn.ending is not None or loop.blocked is not None:
+    if turn is None or turn.ending is not None or loop.halted:
         return
     if turn.model is None:
         loop.new_model_step()

@@ -100,8 +100,8 @@ class InboxItem:
 
     ``turn_id``: of a message, the turn it will start; of a cancel, the turn to cancel.
     ``message``: of a message, which stays in the inbox until its turn begins.
-    ``interrupt_id``, ``approved``, ``payload``, ``rejection`` and ``resolved_by``: of an answer; ``rejection`` is
-    what the model sees of a no, ``None`` for ADK's words.
+    ``interrupt_id``, ``approved``, ``payload``, ``rejection``, ``resolved_by`` and ``resolved_at_ms``: of an answer;
+    ``rejection`` is what the model sees of a no, ``None`` for ADK's words; ``resolved_at_ms`` is when it was accepted.
     """
 
     position: int
@@ -113,6 +113,7 @@ class InboxItem:
     payload: JsonValue = None
     rejection: str | None = None
     resolved_by: str | None = None
+    resolved_at_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,6 +63,21 @@ def pack(text: str, where: str) -> Packed:
     """
     if len(text) * 4 <= MAX_INLINE_BYTES and text.isascii():
         return text
+    data = _checked_bytes(text, where)
+    return text if len(data) <= MAX_INLINE_BYTES else LongText(hashlib.sha256(data).digest(), text)
+
+
+def ensure_fits(text: str, where: str) -> None:
+    """Checks that a store takes a text.
+
+    Raises:
+        PayloadTooLarge, ValueNotStorable: as ``pack``.
+    """
+    if len(text) > MAX_PAYLOAD_BYTES or not text.isascii():
+        _checked_bytes(text, where)
+
+
+def _checked_bytes(text: str, where: str) -> bytes:
     try:
         data = text.encode()
     except UnicodeEncodeError as error:
@@ -72,8 +87,6 @@ def pack(text: str, where: str) -> Packed:
             path="",
             type_name="str",
         ) from None
-    if len(data) <= MAX_INLINE_BYTES:
-        return text
     if len(data) > MAX_PAYLOAD_BYTES:
         raise PayloadTooLarge(
             f"{where} has {len(data)} bytes; a store takes {MAX_PAYLOAD_BYTES}. Keep large data outside and store a "
@@ -82,7 +95,7 @@ def pack(text: str, where: str) -> Packed:
             size=len(data),
             limit=MAX_PAYLOAD_BYTES,
         )
-    return LongText(hashlib.sha256(data).digest(), text)
+    return data
 
 
 _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode

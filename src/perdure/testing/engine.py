@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from os import PathLike
 from pathlib import Path
+from typing import TypeVar
 
 from perdure.client import MAX_PAGE, AgentSessionClient
 from perdure.clock import Clock
@@ -16,8 +17,10 @@ from perdure.engine.base import Engine
 from perdure.engine.open import open_engine
 from perdure.engine.worker import WorkerOptions
 from perdure.ids import IdSource
-from perdure.session.model import Message, StepRecord
+from perdure.session.model import Message, Page, StepRecord
 from perdure.session.runner import AgentSessionFlow
+
+T = TypeVar("T")
 
 TEST_OPTIONS = WorkerOptions(drain_grace=timedelta(seconds=5))
 """Options of a test's worker: it does not wait long for a tool that hangs."""
@@ -68,26 +71,21 @@ async def running_engine(
 
 async def read_step_history(sessions: AgentSessionClient, session_id: str) -> list[StepRecord]:
     """Every step of a session, over all pages, in order."""
-    steps: list[StepRecord] = []
-    cursor: str | None = None
-    while True:
-        page = await sessions.read_step_history(session_id, after=cursor, limit=MAX_PAGE)
-        steps += page.items
-        cursor = page.next_cursor
-        if cursor is None:
-            return steps
+    return await _all_items(lambda after: sessions.read_step_history(session_id, after=after, limit=MAX_PAGE))
 
 
 async def read_messages(sessions: AgentSessionClient, session_id: str) -> list[Message]:
     """Every message of a session, over all pages, in order."""
-    messages: list[Message] = []
-    cursor: str | None = None
-    while True:
-        page = await sessions.list_messages(session_id, after=cursor, limit=MAX_PAGE)
-        messages += page.items
-        cursor = page.next_cursor
-        if cursor is None:
-            return messages
+    return await _all_items(lambda after: sessions.list_messages(session_id, after=after, limit=MAX_PAGE))
+
+
+async def _all_items(read: Callable[[str | None], Awaitable[Page[T]]]) -> list[T]:
+    page = await read(None)
+    items = list(page.items)
+    while page.next_cursor is not None:
+        page = await read(page.next_cursor)
+        items += page.items
+    return items
 
 
 def step_shape(steps: list[StepRecord]) -> list[str]:

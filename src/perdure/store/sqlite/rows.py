@@ -175,7 +175,7 @@ def summary(row: Row, where: str) -> SessionSummary:
 
 
 def inbox_item(row: Row, where: str, connection: sqlite3.Connection) -> InboxItem:
-    position, kind, turn_id, interrupt_id, content, resolved_by = row
+    position, kind, turn_id, interrupt_id, content, resolved_by, resolved_at = row
     text = None if content is None else load(connection, content, where)
     if kind == InboxKind.MESSAGE.value and text is not None:
         return InboxItem(position, InboxKind.MESSAGE, turn_id, message=message_from_json(text, where))
@@ -189,6 +189,7 @@ def inbox_item(row: Row, where: str, connection: sqlite3.Connection) -> InboxIte
             payload=answer["payload"],
             rejection=answer["message"],
             resolved_by=resolved_by,
+            resolved_at_ms=resolved_at,
         )
     return InboxItem(position, InboxKind(kind), turn_id)
 

@@ -1,0 +1,57 @@
+"""What no store takes, found before it is handed in, so that it fails what it came from and not the write.
+
+A value can be too large, or hold text that is no valid Unicode.  A write with such a value would fail each time that it
+is tried, on every worker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from perdure.engine.steps import ToolStepResult
+from perdure.errors import UsageError
+from perdure.session.model import ErrorInfo, RecordStatus
+from perdure.session.runner import CallRequest, NewMessage
+from perdure.store.codec import call_request_to_json, ensure_fits, to_json
+
+
+def storable_result(result: ToolStepResult, tool_name: str) -> ToolStepResult:
+    """The result of a tool step, or a failure in its place if it cannot be stored."""
+    where = f"the result of tool {tool_name!r}"
+    try:
+        if result.outcome is not None:
+            ensure_fits(result.outcome, where)
+        ensure_fits(to_json(result.result, where), where)
+    except UsageError as refusal:
+        if result.status is not RecordStatus.SUCCEEDED:
+            return replace(result, outcome=None)
+        error = ErrorInfo(code=refusal.code, message=refusal.message, facts=dict(refusal.facts))
+        return ToolStepResult(RecordStatus.FAILED, None, None, error)
+    return result
+
+
+def ensure_storable_messages(messages: Iterable[NewMessage]) -> None:
+    """Checks messages.
+
+    Raises:
+        PayloadTooLarge, ValueNotStorable: names the message by its author.
+    """
+    for message in messages:
+        where = f"a message of {message.author!r}"
+        ensure_fits(message.item, where)
+        for key, value in message.state_delta.items():
+            place = f"{where}, state key {key!r}"
+            ensure_fits(key, place)
+            ensure_fits(to_json(value, place), place)
+
+
+def ensure_storable_calls(calls: Sequence[CallRequest]) -> None:
+    """Checks the requests of calls.
+
+    Raises:
+        PayloadTooLarge, ValueNotStorable: names the call by its tool.
+    """
+    for call in calls:
+        where = f"the arguments of a call of tool {call.tool_name!r}"
+        ensure_fits(call_request_to_json(call, where), where)
