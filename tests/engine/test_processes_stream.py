@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from tests.engine.test_worker_outlives import RENEWS_SOON, declare_dead
 from tests.support.session_rules import DELTAS, ENDED, check_events, check_rules, read_stored
-from tests.support.troupe import World
+from tests.support.troupe import World, hub_of
 
 from perdure import AgentEvent, AgentSessionClient, EventCursorExpired, SessionNotFound, UsageError
 from perdure.engine import feed
@@ -120,7 +120,7 @@ async def test_a_reader_that_falls_behind_costs_no_memory_and_misses_nothing(
         async with aclosing(stream(client, "s")) as events:
             await client.send_user_message("s", "model " * 50)
             seen = [await anext(events)]  # and now it is busy with other things
-            (subscription,) = engine._hub._readers["s"]  # type: ignore[attr-defined]  # a local engine's
+            (subscription,) = hub_of(engine)._readers["s"]
             await client.wait("s", timeout=20)
             await client.send_user_message("s", "model " * 50)
             await client.wait("s", timeout=20)
@@ -129,7 +129,7 @@ async def test_a_reader_that_falls_behind_costs_no_memory_and_misses_nothing(
                 seen.append(await anext(events))
         stored = await read_stored(client, "s")
         assert [event.cursor for event in seen] == [event.cursor for event in stored.events]
-        assert not engine._hub._readers, "a reader that leaves leaves nothing behind"  # type: ignore[attr-defined]  # as above
+        assert not hub_of(engine)._readers, "a reader that leaves leaves nothing behind"
 
 
 async def test_a_ring_that_no_longer_reaches_back_says_so(tmp_path: Path) -> None:

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 from tests.support.balky import BalkyStore
-from tests.support.troupe import World, until, until_status
+from tests.support.troupe import World, crews_of, until, until_status
 
 from perdure import AgentSessionClient, SessionStatus, WorkerOptions
-from perdure.engine.worker import EngineWorker
+from perdure.store.sqlite import notices
 
 A_WHILE = 2.0
 """Seconds."""
@@ -72,24 +72,25 @@ async def test_a_turn_that_waits_leaves_memory_although_the_store_changes_all_th
     async with world.engine(flow, options=options) as engine, engine.worker(), world.engine() as other:
         client, chatter = AgentSessionClient(engine, flow), AgentSessionClient(other, "Nobody")
         await ask(client, "s")
-        (worker,) = engine._workers  # type: ignore[attr-defined]  # a local engine's
-        assert isinstance(worker, EngineWorker)
+        (crew,) = crews_of(engine)
         number = 0
-        while "s" in worker._crew.held:
+        while "s" in crew.held:
             number += 1
             assert number < 200, "it is still in memory"
             await chatter.start_session(f"n{number}", "for nobody")
-            worker._crew.poke(None)
+            crew.poke(None)
             await asyncio.sleep(0.01)
 
 
-async def test_a_session_that_begins_to_wait_makes_room_for_another_one(tmp_path: Path) -> None:
-    world, balky = World(tmp_path), BalkyStore(tmp_path / "play.db")
+async def test_a_session_that_begins_to_wait_makes_room_for_another_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(notices, "SAFETY_POLL", 3600.0)
+    world = World(tmp_path)
     flow = world.flow()
     options = WorkerOptions(max_sessions=1, max_lingering=2)
-    async with balky.engine(flow, options=options) as engine, engine.worker():
+    async with world.engine(flow, options=options) as engine, engine.worker():
         client = AgentSessionClient(engine, flow)
-        balky.real._tell = lambda change: None  # type: ignore[method-assign]  # no safety poll comes to the rescue
         await client.start_session("first", "read:door ask")
         await world.reached("at door")
         await client.start_session("second", "ask")
@@ -106,7 +107,5 @@ async def test_only_so_many_turns_wait_in_memory(tmp_path: Path) -> None:
         client = AgentSessionClient(engine, flow)
         for number in range(5):
             await ask(client, f"s{number}")
-        (worker,) = engine._workers  # type: ignore[attr-defined]  # a local engine's
-        assert isinstance(worker, EngineWorker)
-        crew = worker._crew
+        (crew,) = crews_of(engine)
         await until(lambda: crew.held == ("s3", "s4"), "the others to leave")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tests.support.balky import BalkyStore
 from tests.support.session_rules import check_rules, read_stored
-from tests.support.troupe import World, until
+from tests.support.troupe import World, crews_of, hub_of, until
 
 from perdure import AgentSessionClient, Engine, SessionStatus, WorkerOptions
 from perdure.store.sqlite.signals import default_run_dir
@@ -61,27 +61,24 @@ async def test_two_hundred_sessions_leave_nothing_behind(tmp_path: Path) -> None
             await asyncio.gather(*(client.start_session(i, texts[n % 4]) for n, i in enumerate(ids)))
             await world.reached("at never", SESSIONS // 4)
             for number, session_id in enumerate(ids):
-                match number % 8:
-                    case 3:
-                        await client.cancel_turn(session_id)
-                    case 7:
-                        await client.delete_session(session_id)
-                        continue
-                    case 2:
-                        await client.close_session(session_id)
-                    case _:
-                        pass
+                if number % 8 == 7:
+                    await client.delete_session(session_id)
+                    continue
+                if number % 8 == 3:
+                    await client.cancel_turn(session_id)
+                if number % 8 == 2:
+                    await client.close_session(session_id)
                 snapshot = await client.wait(session_id, timeout=30)
                 assert snapshot.status in (SessionStatus.IDLE, SessionStatus.WAITING, SessionStatus.CLOSED)
                 if snapshot.status is not SessionStatus.WAITING:
                     check_rules(await read_stored(client, session_id), world)
             assert len(open_files()) <= files + 4  # those of a reader that was needed only now
-            (worker,) = engine._workers  # type: ignore[attr-defined]  # a local engine's
-            await until(lambda: len(worker._crew.held) <= 5, "most of those that wait to leave memory")
+            (crew,) = crews_of(engine)
+            await until(lambda: len(crew.held) <= 5, "most of those that wait to leave memory")
             assert len(asyncio.all_tasks()) <= tasks + 2 * 5
         assert [task.get_name() for task in asyncio.all_tasks() if "session" in task.get_name()] == []
-        assert not engine._hub._readers  # type: ignore[attr-defined]  # as above
-        assert not engine._hub._feeds  # type: ignore[attr-defined]  # as above
+        assert not hub_of(engine)._readers
+        assert not hub_of(engine)._feeds
     gc.collect()
     assert left_behind(world) == []
 

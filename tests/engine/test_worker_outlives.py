@@ -14,7 +14,7 @@ from tests.support.play import Play, PlayCall, PlayRunner
 from tests.support.session_rules import check_rules, read_stored
 from tests.support.troupe import World, until
 
-from perdure import AgentSessionClient, RetryPolicy, SessionStatus, StoreBusy, StoreFull, WorkerOptions
+from perdure import AgentSessionClient, RetryPolicy, SessionStatus, StoreBusy, StoreFull, TurnStatus, WorkerOptions
 from perdure.engine import actor, trouble
 from perdure.session.runner import AgentSessionFlow
 
@@ -182,12 +182,19 @@ async def test_a_cancellation_that_leaks_out_of_the_agents_code_is_a_failure_not
         else:
             raise asyncio.CancelledError
 
-    flow = AgentSessionFlow("Play", PlayRunner(script), "Play")
+    runner = PlayRunner(script)
+    flow = AgentSessionFlow("Play", runner, "Play")
     async with World(tmp_path).engine(flow) as engine, engine.worker():
         client = AgentSessionClient(engine, flow)
         await client.start_session("s", "tool")
         assert (await client.wait("s", timeout=20)).status is SessionStatus.IDLE
         assert (await client.list_messages("s")).items[-1].text == "failed"
+        await client.send_user_message("s", "model")
+        snapshot = await client.wait("s", timeout=20)
+        assert snapshot.turn is not None
+        assert snapshot.turn.error is not None
+        assert (snapshot.turn.status, snapshot.turn.error.code) == (TurnStatus.FAILED, "CancelledError")
+    assert runner.opened == 2, "nothing had to be recovered"
 
 
 def _busy() -> StoreBusy:

@@ -4,6 +4,7 @@ cut off."""
 from __future__ import annotations
 
 import asyncio
+import os
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -11,10 +12,11 @@ from pathlib import Path
 import pytest
 from tests.support.balky import BalkyStore, Hold
 from tests.support.session_rules import check_events, check_rules, read_stored
-from tests.support.troupe import World, until
+from tests.support.troupe import World, crews_of, until
 
 from perdure import (
     AgentSessionClient,
+    Engine,
     InterruptStatus,
     SessionStatus,
     TurnNotFound,
@@ -69,8 +71,8 @@ async def test_an_answer_that_crosses_a_claim_reaches_the_tool(tmp_path: Path) -
         await world.reached("at door", 3)
         world.open("door")
         (interrupt,) = (await client.wait("s", timeout=20)).pending_interrupts
-        (worker,) = engine._workers
-        await until(lambda: not worker._crew.held, "the session to be released")
+        (crew,) = crews_of(engine)
+        await until(lambda: not crew.held, "the session to be released")
         claimed = balky.holds["read_recorded_turn"] = Hold()
         await engine.store.register_worker(_other_code(), engine.clock.now_ms())  # makes it due, to be checked
         await claimed.reached.wait()
@@ -87,10 +89,7 @@ async def test_an_answer_that_crosses_a_claim_reaches_the_tool(tmp_path: Path) -
 async def test_a_cancel_means_the_turn_that_was_open_when_it_was_accepted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def look_away(self: SessionActor) -> None:
-        """The owner does not look."""
-
-    monkeypatch.setattr(SessionActor, "poke", look_away)
+    monkeypatch.setattr(SessionActor, "poke", _do_not_look)
     world = World(tmp_path)
     flow = world.flow()
     async with world.engine(flow) as engine:
@@ -103,8 +102,8 @@ async def test_a_cancel_means_the_turn_that_was_open_when_it_was_accepted(
             world.open("one")
             await world.reached("at two")
             monkeypatch.undo()
-            (worker,) = engine._workers  # type: ignore[attr-defined]  # a local engine's
-            worker._crew.poke(None)
+            (crew,) = crews_of(engine)
+            crew.poke(None)
             world.open("two")
             snapshot = await client.wait("s", timeout=20)
             assert snapshot.turn is not None
@@ -119,15 +118,20 @@ async def test_a_claim_under_way_when_the_worker_leaves_is_given_back(tmp_path: 
     flow = world.flow()
     async with balky.engine(flow) as engine, world.engine() as other:
         client = AgentSessionClient(other, flow)
-        async with engine.worker():
-            held = balky.holds["claim"] = Hold()
-            await client.start_session("s", "model read")
-            await held.reached.wait()
-        assert world.lines() == []
-        assert (await read_stored(client, "s")).shape() == ["AwaitUserMessage pending"]
-        with world.worker():
+        leaving = asyncio.create_task(_work_until(engine, world, "at door"))
+        await client.start_session("busy", "read:door")
+        await until(lambda: balky.calls["claim"] > 0, "the first claim")
+        held = balky.holds["claim"] = Hold()
+        await world.reached("at door")
+        await client.start_session("s", "model read")
+        await held.reached.wait()
+        with world.worker():  # goes on with it while the one that leaves is still busy
             assert (await client.wait("s", timeout=30)).status is SessionStatus.IDLE
+            assert not leaving.done()
+            world.open("door")
+            await leaving
         check_rules(await read_stored(client, "s"), world)
+        assert os.getpid() not in world.doers("model s")
 
 
 async def test_a_call_of_a_client_that_is_cut_off_is_done_or_not_and_can_be_repeated(tmp_path: Path) -> None:
@@ -169,8 +173,8 @@ async def test_closing_an_engine_drains_its_workers_first(tmp_path: Path) -> Non
         waiting = asyncio.create_task(client.wait("s"))
         watching = asyncio.create_task(_drain(client, "s"))
         closing = asyncio.create_task(engine.close())
-        workers = engine._workers  # type: ignore[attr-defined]  # a local engine's
-        await until(lambda: all(worker._crew._leaving.is_set() for worker in workers), "the drain to begin")
+        crews = crews_of(engine)
+        await until(lambda: all(crew._leaving.is_set() for crew in crews), "the drain to begin")
         world.open("door")
         await closing
         for left in (waiting, watching):
@@ -204,8 +208,8 @@ async def test_whoever_stops_a_worker_and_is_cut_off_leaves_nothing_running(tmp_
         working = asyncio.create_task(work())
         await up.wait()
         await client.start_session("s", "idem:door")
-        (worker,) = engine._workers  # type: ignore[attr-defined]  # a local engine's
-        await until(lambda: worker._crew._leaving.is_set(), "the drain to begin")
+        (crew,) = crews_of(engine)
+        await until(crew._leaving.is_set, "the drain to begin")
         working.cancel()
         with pytest.raises(asyncio.CancelledError):
             await working
@@ -273,6 +277,16 @@ async def test_a_session_that_is_deleted_and_started_again_is_a_new_one(tmp_path
             check_events(stored.events)
             assert len(stored.messages) == 2
             await client.delete_session("s")
+
+
+def _do_not_look(actor: SessionActor) -> None:
+    pass
+
+
+async def _work_until(engine: Engine, world: World, line: str) -> None:
+    async with engine.worker():
+        await world.reached(line)
+        await asyncio.sleep(0.1)
 
 
 async def _drain(client: AgentSessionClient, session_id: str) -> None:

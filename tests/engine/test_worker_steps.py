@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests.support.play import Play, PlayCall, PlayRunner
 from tests.support.session_rules import check_rules, read_stored
-from tests.support.troupe import World, until_status
+from tests.support.troupe import World, crews_of, until_status
 
 from perdure import AgentSessionClient, SessionStatus, ToolEffect, TurnStatus, Usage, WorkerOptions
 from perdure.engine.actor import SessionActor
@@ -120,8 +120,8 @@ async def test_a_turn_is_not_given_up_because_its_workers_leave_again_and_again(
         for door in range(8):
             async with engine.worker():
                 await world.reached(f"at {door}")
-                (worker,) = engine._workers  # type: ignore[attr-defined]  # a local engine's
-                worker._crew.drain()
+                (crew,) = crews_of(engine)
+                crew.drain()
                 world.open(str(door))
         async with engine.worker():
             snapshot = await until_status(client, "s", SessionStatus.IDLE)

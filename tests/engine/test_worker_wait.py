@@ -7,12 +7,13 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from tests.support.balky import BalkyStore
+from tests.support.balky import BalkyStore, Hold
 from tests.support.play import Play, PlayRunner
 from tests.support.troupe import World, until_status
 
 from perdure import AgentSessionClient, SessionClosed, SessionNotFound, SessionStatus, TurnStatus, WaitTimeout
 from perdure.session.runner import AgentSessionFlow
+from perdure.store.sqlite import notices
 
 ENDLESS = 3600.0
 SOON = 0.05
@@ -85,19 +86,27 @@ async def test_one_of_two_answers_leads_back_to_waiting_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("perdure.client.WATCH_INTERVAL", timedelta(hours=1))
-    world = World(tmp_path)
+    monkeypatch.setattr(notices, "SAFETY_POLL", 3600.0)
+    world, balky = World(tmp_path), BalkyStore(tmp_path / "play.db")
 
     async def script(play: Play) -> None:
         calls = {name: world._call(play, "ask", "") for name in ("c1", "c2")}
         await play.tools("g", calls)
 
     flow = AgentSessionFlow("Play", PlayRunner(script), "Play")
-    async with world.engine(flow) as engine, engine.worker():
+    async with balky.engine(flow) as engine, engine.worker():
         client = AgentSessionClient(engine, flow)
         await client.start_session("s", "go")
         first, second = (await client.wait("s", timeout=20)).pending_interrupts
+        looking = balky.holds["read_inbox"] = Hold()
         await client.resolve_interrupt("s", first.interrupt_id, approved=False)
-        assert (await client.wait("s", timeout=20)).pending_interrupts == (second,)
+        waiting = asyncio.create_task(client.wait("s"))
+        await looking.reached.wait()
+        await asyncio.sleep(0.01)  # it has found the session running, and waits
+        del balky.holds["read_inbox"]
+        looking.free.set()
+        async with asyncio.timeout(20):
+            assert (await waiting).pending_interrupts == (second,)
         await client.resolve_interrupt("s", second.interrupt_id, approved=True)
         assert (await client.wait("s", timeout=20)).status is SessionStatus.IDLE
 

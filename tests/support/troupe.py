@@ -32,6 +32,8 @@ from perdure import (
     open_engine,
 )
 from perdure.engine.crew import Crew
+from perdure.engine.feed import FeedHub
+from perdure.engine.local import LocalEngine
 from perdure.testing import WorkerChild
 
 A_WHILE = "~"
@@ -179,6 +181,17 @@ async def serve(folder: str, lease: float, grace: float, linger: float, max_sess
         async with world.engine(world.flow(), options=options) as engine:
             await engine.serve(ready=lambda: print("ready", flush=True))
     print("left", flush=True)
+
+
+def crews_of(engine: Engine) -> list[Crew]:
+    """What the workers of an engine run."""
+    assert isinstance(engine, LocalEngine)
+    return [worker._crew for worker in engine._workers]
+
+
+def hub_of(engine: Engine) -> FeedHub:
+    assert isinstance(engine, LocalEngine)
+    return engine._hub
 
 
 async def until(condition: Callable[[], bool], what: str) -> None:
