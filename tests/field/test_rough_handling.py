@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -158,13 +158,14 @@ async def test_wrong_arguments_are_usage_errors_that_name_the_argument() -> None
         sessions = AgentSessionClient(running.engine, "Rough")
         bad: Any = 5
         surrogate = "\ud800"
-        for name, start in {
+        starts: dict[str, Callable[[], Awaitable[object]]] = {
             "message": lambda: sessions.start_session("s", bad),
             "user_id": lambda: sessions.start_session("s", "hi", user_id=surrogate),
             "request_id": lambda: sessions.start_session("s", "hi", request_id=surrogate),
             "state": lambda: sessions.start_session("s", "hi", state=bad),
             "state_delta": lambda: sessions.start_session("s", "hi", state_delta={surrogate: 1}),
-        }.items():
+        }
+        for name, start in starts.items():
             with pytest.raises(UsageError, match=name):
                 await start()
         with pytest.raises(UsageError, match="session_id"):
