@@ -30,7 +30,7 @@ from perdure.session.model import (
     UserMessage,
 )
 from perdure.session.runner import DEFAULT_EVENT_STREAM_CAPACITY_BYTES, AgentSessionFlow
-from perdure.session.values import ensure_storable, fingerprint, is_unicode
+from perdure.session.values import ensure_storable, fingerprint
 from perdure.store.base import Answer, NewSession, Request, SessionFilter
 
 DEFAULT_PAGE = 100
@@ -433,12 +433,12 @@ def check_text(value: object, argument: str) -> str:
     """The value as text that every store takes.
 
     Raises:
-        UsageError: it is no text, or has half of a surrogate pair; names the argument.
+        UsageError: it is no text; names the argument.
+        ValueNotStorable: it has half of a surrogate pair; names the argument.
     """
     if not isinstance(value, str):
         raise UsageError(f"{argument} is {value!r}; it must be a str", argument=argument)
-    if not is_unicode(value):
-        raise UsageError(f"{argument} is no valid Unicode: it has half of a surrogate pair", argument=argument)
+    ensure_storable(value, argument)
     return value
 
 
