@@ -269,7 +269,7 @@ class EngineWorker:
         await asyncio.sleep(REAP_INTERVAL.total_seconds())
         now = self._clock.now_ms()
         if now - before > self._lease_ms / 4:
-            # This process stood still, perhaps with the whole machine: others that live are about to renew their leases.
+            # This process stood still, perhaps with the whole machine: whoever lives is about to renew its lease.
             self._patient_until_ms = now + self._lease_ms / 2
         if await self._store.reap_workers(now, expired=now >= self._patient_until_ms):
             self._work.set()
