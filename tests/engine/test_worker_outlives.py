@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from contextlib import AsyncExitStack
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -15,6 +17,7 @@ from tests.support.session_rules import check_rules, read_stored
 from tests.support.troupe import World, until
 
 from perdure import AgentSessionClient, RetryPolicy, SessionStatus, StoreBusy, StoreFull, TurnStatus, WorkerOptions
+from perdure.clock import SystemClock
 from perdure.engine import actor, trouble
 from perdure.session.runner import AgentSessionFlow
 
@@ -65,6 +68,44 @@ async def test_a_renewal_that_finds_the_lease_lost_drops_what_runs(tmp_path: Pat
             "CallSingleAttemptTool outcome_unknown",
         ]
         assert len(world.lines("end s")) == 2, "the bodies of the first ownership were stopped"
+
+
+class JumpingClock(SystemClock):
+    """What a machine that stood still sees of the time."""
+
+    def __init__(self) -> None:
+        self.ahead_ms = 0
+
+    def now_ms(self) -> int:
+        return super().now_ms() + self.ahead_ms
+
+
+async def test_workers_that_stood_still_together_do_not_take_each_other_for_dead(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    world, clock = World(tmp_path), JumpingClock()
+    options = replace(RENEWS_SOON, lease=timedelta(seconds=1), max_sessions=1)
+    stores = [BalkyStore(tmp_path / "play.db") for _ in range(2)]
+    flow = world.flow()
+    async with AsyncExitStack() as stack:
+        engines = [store.engine(flow, options=options, clock=clock) for store in stores]
+        for engine in engines:
+            await stack.enter_async_context(engine)
+            await stack.enter_async_context(engine.worker())
+        client = AgentSessionClient(engines[0], flow)
+        for session_id in ("a", "b"):
+            await client.start_session(session_id, "write:door")
+        await world.reached("at door", 2)
+        for _ in range(3):
+            clock.ahead_ms += 3_600_000
+            for store in stores:
+                looks = store.calls["reap_workers"] + 4
+                await until(lambda: store.calls["reap_workers"] >= looks, "workers to look")  # noqa: B023 - used at once
+        world.open("door")
+        for session_id in ("a", "b"):
+            assert (await client.wait(session_id, timeout=20)).status is SessionStatus.IDLE
+            assert (await read_stored(client, session_id)).shape()[2] == "CallSingleAttemptTool succeeded"
+    assert not [record for record in caplog.records if record.name == "perdure.worker"]
 
 
 async def test_starting_anew_is_tried_until_it_works(tmp_path: Path) -> None:

@@ -193,6 +193,17 @@ async def test_closing_an_engine_drains_its_workers_first(tmp_path: Path) -> Non
         check_rules(await read_stored(client, "s"), world)
 
 
+async def test_only_the_main_thread_can_serve_until_a_signal(tmp_path: Path) -> None:
+    world = World(tmp_path)
+
+    async def serve() -> None:
+        async with world.engine(world.flow()) as engine:
+            await engine.serve()
+
+    with pytest.raises(UsageError, match="main thread"):
+        await asyncio.to_thread(asyncio.run, serve())
+
+
 async def test_whoever_stops_a_worker_and_is_cut_off_leaves_nothing_running(tmp_path: Path) -> None:
     world = World(tmp_path)
     flow = world.flow()

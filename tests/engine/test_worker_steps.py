@@ -13,7 +13,10 @@ from tests.support.troupe import World, crews_of, until_status
 
 from perdure import AgentSessionClient, SessionStatus, ToolEffect, TurnStatus, Usage, WorkerOptions
 from perdure.engine.actor import SessionActor
+from perdure.engine.book import TurnBook
+from perdure.engine.running import RunningSteps
 from perdure.session.runner import AgentSessionFlow
+from perdure.session.state import CheckCode, RunCall, RunModel
 
 
 @pytest.mark.parametrize("timeout", [None, timedelta(hours=1)])
@@ -130,3 +133,24 @@ async def test_a_turn_is_not_given_up_because_its_workers_leave_again_and_again(
         stored = await read_stored(client, "s")
         check_rules(stored, world)
         assert {step.attempts for step in stored.steps} <= {0, 1}
+
+
+async def test_a_step_that_got_lost_is_found_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fault of perdure's own must not leave a session that waits for ever."""
+    run, lost = RunningSteps.run, [True]
+
+    def lose_one(self: RunningSteps, command: RunModel | RunCall | CheckCode, book: TurnBook) -> None:
+        if isinstance(command, RunCall) and lost:
+            lost.clear()
+        else:
+            run(self, command, book)
+
+    monkeypatch.setattr(RunningSteps, "run", lose_one)
+    world = World(tmp_path)
+    flow = world.flow()
+    async with world.engine(flow) as engine, engine.worker():
+        client = AgentSessionClient(engine, flow)
+        await client.start_session("s", "read model")
+        assert (await client.wait("s", timeout=20)).status is SessionStatus.IDLE
+        check_rules(await read_stored(client, "s"), world)
+    assert not lost

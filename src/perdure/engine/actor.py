@@ -236,7 +236,7 @@ class SessionActor:
     async def _look(self) -> None:
         """Reads the inbox, then lets deadlines pass: an answer that was accepted in time wins."""
         self._looks = False
-        self._put_items(await self._store.read_inbox(self.lease))
+        self._put_items(await self._store.read_inbox(self.lease, self._seen_position))
         now = self._clock.now_ms()
         for interrupt in self._book.pending() if self._book is not None else ():
             if interrupt.deadline is not None and to_ms(interrupt.deadline) <= now:
@@ -245,9 +245,8 @@ class SessionActor:
 
     def _put_items(self, items: Sequence[InboxItem]) -> None:
         for item in items:
-            if item.position > self._seen_position:
-                self._seen_position = item.position
-                self._arrivals.put_nowait(_arrival_of(item))
+            self._seen_position = item.position
+            self._arrivals.put_nowait(_arrival_of(item))
 
     async def _apply(self, arrivals: Sequence[Arrival]) -> None:
         """One step of the loop: reduce, write, then run."""

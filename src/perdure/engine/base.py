@@ -62,7 +62,7 @@ class Engine(Protocol):
             ready: called once the worker is up.
 
         Raises:
-            UsageError: the engine has no flows.
+            UsageError: the engine has no flows, or this is not the main thread, which alone hears of signals.
         """
         ...
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import threading
 from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from types import TracebackType
@@ -137,6 +138,10 @@ class LocalEngine:
 @contextmanager
 def _signals(on_signal: Callable[[], None]) -> Generator[None]:
     """Has SIGTERM and SIGINT call ``on_signal`` in the event loop, for the length of the block."""
+    if threading.current_thread() is not threading.main_thread():
+        raise UsageError(
+            "serve() waits for signals, which reach the main thread only; use 'async with engine.worker()'"
+        )
     loop = asyncio.get_running_loop()
     caught = (signal.SIGTERM, signal.SIGINT)
     for number in caught:

@@ -88,6 +88,9 @@ class EngineWorker:
             max_lingering=options.max_lingering,
             vacancy=self._work.set,
         )
+        self._lease_ms = round(options.lease.total_seconds() * 1000)
+        self._patient_until_ms = 0.0
+        """Until then a lease that ran out says nothing about its worker."""
         self._worker_id: str | None = None
         self._registered = asyncio.Event()
         self._lost = asyncio.Event()
@@ -261,16 +264,22 @@ class EngineWorker:
             self._crew.drop()
 
     async def _reap(self) -> None:
+        """Looks for dead workers."""
+        before = self._clock.now_ms()
         await asyncio.sleep(REAP_INTERVAL.total_seconds())
-        if await self._store.reap_workers(self._clock.now_ms()):
+        now = self._clock.now_ms()
+        if now - before > self._lease_ms / 4:
+            # This process stood still, perhaps with the whole machine: whoever lives is about to renew its lease.
+            self._patient_until_ms = now + self._lease_ms / 2
+        if await self._store.reap_workers(now, expired=now >= self._patient_until_ms):
             self._work.set()
 
     # ------------------------------------------------------------ small hands
 
     async def _register(self) -> None:
         worker_id = self._ids.new_id()
-        lease_ms = round(self._options.lease.total_seconds() * 1000)
-        await self._store.register_worker(Worker(worker_id, self._definitions, lease_ms), self._clock.now_ms())
+        worker = Worker(worker_id, self._definitions, self._lease_ms)
+        await self._store.register_worker(worker, self._clock.now_ms())
         self._worker_id = worker_id
         self._unsure = False
         self._lost.clear()

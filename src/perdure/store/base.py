@@ -540,10 +540,16 @@ class SessionStore(Protocol):
         """Takes the worker out and frees what it still owns."""
         ...
 
-    async def reap_workers(self, now_ms: int) -> int:
+    async def reap_workers(self, now_ms: int, *, expired: bool = True) -> int:
         """Frees the sessions of workers that died (their OS lock is free) or whose lease ran out.
 
-        Cheap when there is nothing to do: no write.  Returns the number of workers reaped.
+        Cheap when there is nothing to do: no write.
+
+        Args:
+            expired: ``False`` for those only that died.
+
+        Returns:
+            The number of workers reaped.
         """
         ...
 
@@ -571,8 +577,8 @@ class SessionStore(Protocol):
         """The earliest ``wake_at_ms`` of an unowned session of these types."""
         ...
 
-    async def read_inbox(self, lease: Lease) -> Sequence[InboxItem]:
-        """The inbox of an owned session, in order.  Raises: LeaseLost"""
+    async def read_inbox(self, lease: Lease, after: int = 0) -> Sequence[InboxItem]:
+        """The inbox of an owned session behind a position, in order.  Raises: LeaseLost"""
         ...
 
     async def commit(self, lease: Lease, write: SessionWrite, now_ms: int) -> None:

@@ -132,6 +132,21 @@ async def test_consumed_items_do_not_come_back(store: SqliteStore) -> None:
     assert third.position > second.position
 
 
+async def test_an_owner_reads_only_what_it_has_not_seen(store: SqliteStore) -> None:
+    owner = await open_turn(store)
+    for number in range(3):
+        await store.accept_message("s", f"m{number}", text_message(), request(), NOW)
+    seen = (await store.read_inbox(owner.lease))[1].position
+    assert [item.turn_id for item in await store.read_inbox(owner.lease, seen)] == ["m2"]
+
+
+async def test_a_lease_that_ran_out_can_be_left_alone(open_store: OpenStore) -> None:
+    ours, theirs = await open_store(), await open_store()
+    await open_turn(theirs)
+    assert await ours.reap_workers(NOW + LEASE_MS, expired=False) == 0
+    assert await ours.reap_workers(NOW + LEASE_MS) == 1
+
+
 # ---------------------------------------------------------------- other code, blocked sessions
 
 

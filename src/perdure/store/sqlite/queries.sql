@@ -449,10 +449,10 @@ SELECT max(coalesce((SELECT max(sequence) FROM calls WHERE turn_key = ?1), 0),
 SELECT min(deadline_ms) FROM interrupts WHERE session_key = ? AND status = 'pending';
 
 -- name: inbox_items
--- The inbox of a session, in order; an answer with who gave it, and when.
+-- The inbox of a session behind a position, in order; an answer with who gave it, and when.
 SELECT b.position, b.kind, b.turn_id, b.interrupt_id, b.content, i.resolved_by, i.resolved_at_ms
 FROM inbox AS b LEFT JOIN interrupts AS i ON i.session_key = b.session_key AND i.interrupt_id = b.interrupt_id
-WHERE b.session_key = ? ORDER BY b.position;
+WHERE b.session_key = ? AND b.position > ? ORDER BY b.position;
 
 -- name: lease_key
 -- The key of the session that a lease is for; nothing when the lease is lost.

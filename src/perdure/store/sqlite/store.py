@@ -243,13 +243,17 @@ class SqliteStore:
         finally:
             self._locks.release(worker_id)  # If the write failed, others find the lock free.
 
-    async def reap_workers(self, now_ms: int) -> int:
+    async def reap_workers(self, now_ms: int, *, expired: bool = True) -> int:
         """See ``SessionStore``."""
         known = await self._readers.read_now(workers.all_workers)
         others = {worker_id: until for worker_id, until in known if not self._locks.holds(worker_id)}
         # Whoever looks is alive: after a long stall it renews its own lease, rather than give up what it runs.
         self._locks.keep_watching(others.keys())
-        gone = [worker_id for worker_id, until in others.items() if until <= now_ms or self._locks.is_free(worker_id)]
+        gone = [
+            worker_id
+            for worker_id, until in others.items()
+            if (expired and until <= now_ms) or self._locks.is_free(worker_id)
+        ]
         if not gone:
             return 0
         removed = await self._writer.submit(workers.remove_workers(gone, now_ms))
@@ -275,10 +279,10 @@ class SqliteStore:
         types = tuple(flow_types)
         return await self._readers.read_now(lambda connection: workers.next_wake(connection, types))
 
-    async def read_inbox(self, lease: Lease) -> Sequence[InboxItem]:
+    async def read_inbox(self, lease: Lease, after: int = 0) -> Sequence[InboxItem]:
         """See ``SessionStore``."""
         return await self._readers.read_now(
-            lambda connection: workers.read_inbox(connection, check_lease(connection, lease), lease.session_id)
+            lambda connection: workers.read_inbox(connection, check_lease(connection, lease), lease.session_id, after)
         )
 
     async def commit(self, lease: Lease, write: SessionWrite, now_ms: int) -> None:

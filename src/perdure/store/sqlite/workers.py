@@ -203,9 +203,11 @@ def _stored_turn(
     )
 
 
-def read_inbox(connection: sqlite3.Connection, session_key: int, session_id: str) -> tuple[InboxItem, ...]:
-    """The inbox of a session, in order."""
+def read_inbox(
+    connection: sqlite3.Connection, session_key: int, session_id: str, after: int = 0
+) -> tuple[InboxItem, ...]:
+    """The inbox of a session behind a position, in order."""
     return tuple(
         rows.read_row(rows.inbox_item, row, f"session {session_id!r}, inbox item {row[0]}", connection)
-        for row in connection.execute(_INBOX_ITEMS, (session_key,)).fetchall()
+        for row in connection.execute(_INBOX_ITEMS, (session_key, after)).fetchall()
     )
