@@ -265,10 +265,10 @@ class EngineWorker:
 
     async def _reap(self) -> None:
         """Looks for dead workers."""
-        before = self._clock.now_ms()
+        expected = self._clock.now_ms() + REAP_INTERVAL.total_seconds() * 1000
         await asyncio.sleep(REAP_INTERVAL.total_seconds())
         now = self._clock.now_ms()
-        if now - before > self._lease_ms / 4:
+        if now > expected + self._lease_ms / 2:
             # This process stood still, perhaps with the whole machine: whoever lives is about to renew its lease.
             self._patient_until_ms = now + self._lease_ms / 2
         if await self._store.reap_workers(now, expired=now >= self._patient_until_ms):
