@@ -150,6 +150,10 @@ class Play:
         self._messages.append(_message(self._said, role, text, self._log.now_ms()))
         self._said += 1
 
+    def nudge(self) -> None:
+        """The script has news although nobody drives it."""
+        self._log.nudge()
+
     async def model(self, key: str, answer: str = "", delay: Awaitable[object] | None = None) -> str:
         """A model call: answered from the journal, or made."""
         self._keys.append(key)

@@ -195,7 +195,7 @@ class SessionActor:
             interrupts = [await self._store.read_interrupt(self.session_id, name) for name in asked if name is not None]
             self._book = restore_book(claimed, recorded, interrupts)
             self.state = restore_state(claimed, self._book)
-        self._arrivals.put_nowait(Arrival(TakenOver(claimed.check)))
+        self._arrivals.put_nowait(Arrival(TakenOver(claimed.check, claimed.lost)))
         self._put_items(claimed.inbox)
         self._set_deadline_timer()
 

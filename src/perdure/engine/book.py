@@ -108,6 +108,7 @@ def _restore_turn(claimed: ClaimedSession, book: TurnBook | None) -> OpenTurn | 
         model=model,
         calls=calls,
         settled=len(settled),
+        ending=stored.ending,
         suspended=stored.status is TurnStatus.WAITING,
     )
 

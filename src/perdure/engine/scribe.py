@@ -31,6 +31,7 @@ from perdure.session.model import (
 )
 from perdure.session.runner import Approval, CallRecord, CallRequest, ModelCall, NewMessage, Progress, TurnStart
 from perdure.session.state import (
+    AnnounceEnd,
     BeginTurn,
     BlockSession,
     Call,
@@ -38,6 +39,7 @@ from perdure.session.state import (
     Command,
     ContinueTurn,
     DropMessage,
+    Ending,
     EndTurn,
     PutRecord,
     PutStep,
@@ -139,6 +141,7 @@ class Draft:
         self._dropped: list[str] = []
         self._begin: TurnBegin | None = None
         self._change: TurnChange | None = None
+        self._ending: Ending | None = None
         self._turn_id = book.turn_id if book is not None else None
         """Of the turn that the messages and model calls of this write belong to."""
         self._models: tuple[ModelCall, ...] = ()
@@ -205,6 +208,8 @@ class Draft:
                 self._show_turn(AgentEventType.TURN_SUSPENDED, TurnStatus.WAITING)
             case ContinueTurn(turn_id):
                 self._change = TurnChange(turn_id, TurnStatus.RUNNING)
+            case AnnounceEnd(_, status, error):
+                self._ending = Ending(status, error)
             case EndTurn(turn_id, status, error):
                 self._end_turn(turn_id, status, error)
             case DropMessage(turn_id):
@@ -406,6 +411,7 @@ class Draft:
             consumed=tuple(self._consumed),
             begin=self._begin,
             turn=self._change,
+            ending=self._ending,
             usage=_sum_usage(self._models),
             steps=tuple(self._steps),
             calls=self._call_puts(before, after),

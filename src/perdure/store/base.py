@@ -50,7 +50,7 @@ from perdure.session.runner import (
     NewMessage,
     RecordedTurn,
 )
-from perdure.session.state import CallPhase
+from perdure.session.state import CallPhase, Ending
 
 MAX_PAYLOAD_BYTES = 64 * 1024 * 1024
 """The largest single value (a tool result, a model response, a message) that a store takes."""
@@ -156,6 +156,7 @@ class StoredTurn:
         stored_messages: how many messages of it are stored.
         step_count: how many steps of it are stored, or more; new step ids are numbered from it.
         usage: of the turn so far.
+        ending: how it will end, once the writes that still run have their records; ``None`` while it goes on.
     """
 
     turn_id: str
@@ -167,6 +168,7 @@ class StoredTurn:
     stored_messages: int
     step_count: int
     usage: Usage = NO_USAGE
+    ending: Ending | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,6 +194,7 @@ class ClaimedSession:
             out first whether it fits.
         model_step: the open ``RunModel`` step and its attempts; ``None`` when none is open.
         max_sequence: of the open turn's records; 0 when it has none.
+        lost: how many owners in a row, right before this one, neither settled a step nor released the session.
         next_deadline_ms: earliest deadline of a pending interrupt.
     """
 
@@ -209,6 +212,7 @@ class ClaimedSession:
     calls: tuple[StoredCall, ...] = ()
     model_step: tuple[str, int] | None = None
     max_sequence: int = 0
+    lost: int = 0
     inbox: tuple[InboxItem, ...] = ()
     next_deadline_ms: int | None = None
 
@@ -342,6 +346,8 @@ class SessionWrite:
     consumed: tuple[int, ...] = ()
     begin: TurnBegin | None = None
     turn: TurnChange | None = None
+    ending: Ending | None = None
+    """How the turn of ``turn_id`` will end."""
     usage: Usage | None = None
     """To add to the open turn's and the session's usage."""
     steps: tuple[StepPut, ...] = ()

@@ -19,10 +19,12 @@ from perdure.session.model import (
     InterruptKind,
     JsonObject,
     JsonValue,
+    TurnStatus,
     UserMessage,
 )
 from perdure.session.policy import RetryPolicy, ToolEffect
 from perdure.session.runner import CallRequest
+from perdure.session.state import Ending
 from perdure.store.base import MAX_PAYLOAD_BYTES, Answer
 
 MAX_INLINE_BYTES = 32 * 1024
@@ -169,6 +171,17 @@ def error_to_json(error: ErrorInfo | None) -> str | None:
 
 def error_from_json(text: str | None, where: str) -> ErrorInfo | None:
     return None if text is None else parse(ErrorInfo.model_validate_json, text, where)
+
+
+def ending_to_json(ending: Ending) -> str:
+    return json.dumps([ending.status.value, error_to_json(ending.error)])
+
+
+def ending_from_json(text: str | None, where: str) -> Ending | None:
+    if text is None:
+        return None
+    status, error = from_json(text, where)
+    return Ending(TurnStatus(status), error_from_json(error, where))
 
 
 def message_to_json(message: UserMessage, where: str) -> str:

@@ -14,7 +14,7 @@ from perdure.clock import to_datetime
 from perdure.errors import InterruptAlreadyResolved, LeaseLost, TurnNotFound, UsageError
 from perdure.session.model import InterruptStatus, SessionStatus, Usage
 from perdure.store.base import InterruptEnd, Lease, SessionPut, SessionWrite, TurnBegin
-from perdure.store.codec import error_to_json
+from perdure.store.codec import ending_to_json, error_to_json
 from perdure.store.sqlite.events import Ring, append
 from perdure.store.sqlite.prepare import PreparedMessage, PreparedWrite
 from perdure.store.sqlite.queries import sql
@@ -40,6 +40,8 @@ _SESSION_RELEASE = sql("session_release")
 _STEP_PUT = sql("step_put")
 _TURN_ADD_USAGE = sql("turn_add_usage")
 _TURN_BEGIN = sql("turn_begin")
+_SESSION_NOT_LOST = sql("session_not_lost")
+_TURN_ANNOUNCE = sql("turn_announce")
 _TURN_CHANGE = sql("turn_change")
 _TURN_DROP = sql("turn_drop")
 
@@ -144,6 +146,8 @@ class _Application:
             self.transaction.execute(_SESSION_COUNT, (*self._counters(), session.key))
         if write.release:
             self._release()
+        elif any(step.status.settled for step in write.steps):
+            self.transaction.execute(_SESSION_NOT_LOST, (session.key,))
         self.transaction.changed((self.lease.session_id,), work=False)
 
     # ------------------------------------------------------------ turns
@@ -193,6 +197,8 @@ class _Application:
 
     def _put_turn_parts(self) -> None:
         write = self.write
+        if write.ending is not None and write.turn_id is not None:
+            self.transaction.execute(_TURN_ANNOUNCE, (ending_to_json(write.ending), self._turn_key(write.turn_id)))
         if write.calls:
             self._put_calls()
         if write.records:

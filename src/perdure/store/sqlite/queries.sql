@@ -222,6 +222,7 @@ WHERE session_key = ?;
 -- Gives a session up.  It is due at once if there is something to do, or if its owner left in the middle of something.
 UPDATE sessions
 SET owner = NULL,
+    lost = 0,
     wake_at_ms = ?3,
     due_since_ms = CASE
         WHEN closed THEN NULL
@@ -259,6 +260,10 @@ DELETE FROM inbox WHERE session_key = ? AND position = ?;
 -- name: turn_change
 -- A new status of a turn.
 UPDATE turns SET status = ?, ended_at_ms = ?, error = ? WHERE turn_key = ?;
+
+-- name: turn_announce
+-- How an open turn will end.
+UPDATE turns SET ending = ? WHERE turn_key = ?;
 
 -- name: turn_add_usage
 -- More usage of a turn.
@@ -417,13 +422,18 @@ WHERE wake_at_ms IS NOT NULL AND owner IS NULL AND blocked IS NULL AND flow_type
 
 -- name: session_claim
 -- Takes a session.
-UPDATE sessions SET owner = ?, fence = fence + 1, due_since_ms = NULL WHERE session_key = ?
-RETURNING session_id, fence, incarnation, flow_type, user_id, turn_count, closed, blocked, await_step_id,
+UPDATE sessions SET owner = ?, fence = fence + 1, lost = lost + 1, due_since_ms = NULL WHERE session_key = ?
+RETURNING session_id, fence, incarnation, flow_type, user_id, turn_count, closed, blocked, await_step_id, lost - 1,
           message_count, step_count, definition, open_turn_key;
+
+-- name: session_not_lost
+-- Its owner got somewhere, so those that were lost before it do not count any more.
+UPDATE sessions SET lost = 0 WHERE session_key = ? AND lost > 0;
 
 -- name: open_turn
 -- The open turn of a claimed session.
-SELECT turn_id, number, status, message, started_at_ms, first_message, first_step, input_tokens, output_tokens, model_calls
+SELECT turn_id, number, status, message, started_at_ms, first_message, first_step, input_tokens, output_tokens, model_calls,
+       ending
 FROM turns WHERE turn_key = ?;
 
 -- name: open_model_step

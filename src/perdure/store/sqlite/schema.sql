@@ -32,6 +32,7 @@ CREATE TABLE sessions (
     -- who may write it
     owner          TEXT,
     fence          INTEGER NOT NULL DEFAULT 0,
+    lost           INTEGER NOT NULL DEFAULT 0, -- owners in a row that neither settled a step nor released it
     due_since_ms   INTEGER,          -- nobody owns it and there is something to do, since then
     wake_at_ms     INTEGER,          -- there will be something to do then, whatever happens
 
@@ -80,6 +81,7 @@ CREATE TABLE turns (
     output_tokens INTEGER NOT NULL DEFAULT 0,
     model_calls   INTEGER NOT NULL DEFAULT 0,
     error         TEXT,
+    ending        TEXT,              -- how it will end, once the writes that still run have their records
     message       ANY     NOT NULL,
     shared_state  ANY,               -- app: and user: state as it was when it began; NULL when there was none
     UNIQUE (session_key, turn_id),

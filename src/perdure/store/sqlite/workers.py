@@ -14,7 +14,7 @@ from perdure.errors import LeaseLost
 from perdure.faults import DurableWrite
 from perdure.session.model import TurnStatus, Usage
 from perdure.store.base import ClaimedSession, InboxItem, Lease, StoredTurn, Worker
-from perdure.store.codec import error_from_json, message_from_json
+from perdure.store.codec import ending_from_json, error_from_json, message_from_json
 from perdure.store.sqlite import rows
 from perdure.store.sqlite.queries import sql
 from perdure.store.sqlite.writer import Transaction, Write
@@ -152,7 +152,7 @@ def claim(worker_id: str, flow_types: Sequence[str], limit: int, now_ms: int) ->
 
 def _claim(transaction: Transaction, worker_id: str, key: int, definitions: dict[str, str]) -> ClaimedSession:
     row = transaction.execute(_SESSION_CLAIM, (worker_id, key)).fetchone()
-    session_id, fence, incarnation, flow_type, user_id, turns, closed, blocked, await_step_id, *counts = row
+    session_id, fence, incarnation, flow_type, user_id, turns, closed, blocked, await_step_id, lost, *counts = row
     message_count, step_count, definition, turn_key = counts
     connection = transaction.connection
     where = f"session {session_id!r}"
@@ -181,6 +181,7 @@ def _claim(transaction: Transaction, worker_id: str, key: int, definitions: dict
         calls=tuple(rows.read_row(rows.stored_call, call, f"{where}, call {call[-1]!r}", connection) for call in calls),
         model_step=model_step,
         max_sequence=max_sequence,
+        lost=lost,
         inbox=read_inbox(connection, key, session_id),
         next_deadline_ms=connection.execute(_NEXT_DEADLINE, (key,)).fetchone()[0],
     )
@@ -189,7 +190,8 @@ def _claim(transaction: Transaction, worker_id: str, key: int, definitions: dict
 def _stored_turn(
     row: rows.Row, where: str, connection: sqlite3.Connection, message_count: int, step_count: int
 ) -> StoredTurn:
-    turn_id, number, status, message, started, first_message, first_step, tokens_in, tokens_out, model_calls = row
+    turn_id, number, status, message, started, first_message, first_step, *rest = row
+    tokens_in, tokens_out, model_calls, ending = rest
     return StoredTurn(
         turn_id=turn_id,
         number=number,
@@ -200,6 +202,7 @@ def _stored_turn(
         stored_messages=message_count - first_message,
         step_count=step_count - first_step,
         usage=Usage(input_tokens=tokens_in, output_tokens=tokens_out, model_calls=model_calls),
+        ending=ending_from_json(ending, where),
     )
 
 
