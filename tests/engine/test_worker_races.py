@@ -118,13 +118,14 @@ async def test_a_claim_under_way_when_the_worker_leaves_is_given_back(tmp_path: 
     flow = world.flow()
     async with balky.engine(flow) as engine, world.engine() as other:
         client = AgentSessionClient(other, flow)
-        leaving = asyncio.create_task(_work_until(engine, world, "at door"))
+        leave = asyncio.Event()
+        leaving = asyncio.create_task(_work_until(engine, leave))
         await client.start_session("busy", "read:door")
-        await until(lambda: balky.calls["claim"] > 0, "the first claim")
-        held = balky.holds["claim"] = Hold()
         await world.reached("at door")
+        held = balky.holds["claim"] = Hold()
         await client.start_session("s", "model read")
         await held.reached.wait()
+        leave.set()
         with world.worker():  # goes on with it while the one that leaves is still busy
             assert (await client.wait("s", timeout=30)).status is SessionStatus.IDLE
             assert not leaving.done()
@@ -294,10 +295,9 @@ def _do_not_look(actor: SessionActor) -> None:
     pass
 
 
-async def _work_until(engine: Engine, world: World, line: str) -> None:
+async def _work_until(engine: Engine, leave: asyncio.Event) -> None:
     async with engine.worker():
-        await world.reached(line)
-        await asyncio.sleep(0.1)
+        await leave.wait()
 
 
 async def _drain(client: AgentSessionClient, session_id: str) -> None:
