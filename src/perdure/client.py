@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from datetime import timedelta
+from typing import cast
 
 from pydantic import BaseModel
 
@@ -65,6 +66,9 @@ class AgentSessionClient:
     Args:
         engine: an open engine.
         flow: the flow whose sessions are started; its ``flow_type`` is enough.  ``None``: this client starts none.
+
+    Raises:
+        FlowNotFound: the engine has flows, but none of this type.
     """
 
     def __init__(self, engine: Engine, flow: AgentSessionFlow | str | None = None) -> None:
@@ -73,6 +77,11 @@ class AgentSessionClient:
         if isinstance(flow, str):
             self._flow_type: str | None = flow
             self._flow = engine.flows.get(flow)
+            if engine.flows and self._flow is None:
+                known = sorted(engine.flows)
+                raise FlowNotFound(
+                    f"no flow of type {flow!r} here; this engine has {', '.join(known)}", flow_type=flow, known=known
+                )
         else:
             self._flow_type = flow.flow_type if flow is not None else None
             self._flow = flow
@@ -112,13 +121,11 @@ class AgentSessionClient:
         if self._flow_type is None:
             raise UsageError("this client has no flow to start sessions of; use AgentSessionClient(engine, flow)")
         check_session_id(session_id)
-        initial = dict(state or {})
-        ensure_storable(initial, "state")
+        initial = _mapping(state, "state")
         first = None if message is None else self._message(message, images, state_delta, run_config)
         if message is None and (images or state_delta or run_config):
             raise UsageError("images, state_delta and run_config go with a message; pass one")
-        user = user_id or (self._flow.user_id if self._flow is not None else "user")
-        ensure_storable(user, "user_id")
+        user = check_text(user_id, "user_id") if user_id else (self._flow.user_id if self._flow is not None else "user")
         new = NewSession(
             session_id=session_id,
             incarnation=self._engine.ids.new_id(),
@@ -160,7 +167,7 @@ class AgentSessionClient:
         message = self._message(text, images, state_delta, run_config)
         request = _request(request_id, "send", message.model_dump(mode="json"))
         turn_id = new_turn_id(self._engine.ids)
-        return await self._store.accept_message(session_id, turn_id, message, request, self._now())
+        return await self._store.accept_message(_id(session_id), turn_id, message, request, self._now())
 
     async def resolve_interrupt(
         self,
@@ -190,7 +197,7 @@ class AgentSessionClient:
         ensure_storable(resolved_by, "resolved_by")
         answer = Answer(approved, payload, message, resolved_by)
         request = _request(request_id, "resolve", interrupt_id, approved, payload, message)
-        return await self._store.answer_interrupt(session_id, interrupt_id, answer, request, self._now())
+        return await self._store.answer_interrupt(_id(session_id), interrupt_id, answer, request, self._now())
 
     async def cancel_turn(self, session_id: str, *, turn_id: str | None = None, request_id: str | None = None) -> None:
         """Stops the turn that is running or waiting at this moment; with ``turn_id`` that turn, be it open or queued.
@@ -204,7 +211,7 @@ class AgentSessionClient:
             TurnNotFound: ``turn_id`` is neither open nor queued.
         """
         request = _request(request_id, "cancel", turn_id)
-        await self._store.accept_cancel(session_id, turn_id, request, self._now())
+        await self._store.accept_cancel(_id(session_id), turn_id, request, self._now())
 
     async def close_session(self, session_id: str, *, request_id: str | None = None) -> None:
         """Closes a session: it takes no more messages, its open turn is cancelled, queued messages never begin.
@@ -215,7 +222,7 @@ class AgentSessionClient:
             SessionNotFound
         """
         request = _request(request_id, "close")
-        await self._store.accept_close(session_id, request, self._now())
+        await self._store.accept_close(_id(session_id), request, self._now())
 
     async def delete_session(self, session_id: str) -> None:
         """Deletes a session and everything of it, at once and for good.
@@ -223,7 +230,7 @@ class AgentSessionClient:
         Raises:
             SessionNotFound
         """
-        await self._store.delete_session(session_id)
+        await self._store.delete_session(_id(session_id))
 
     # ------------------------------------------------------------ reading
 
@@ -235,7 +242,7 @@ class AgentSessionClient:
         """
         # The store may answer without a pause, and a loop around this must not keep the worker from running.
         await asyncio.sleep(0)
-        return await self._store.read_snapshot(session_id, self._now())
+        return await self._store.read_snapshot(_id(session_id), self._now())
 
     async def wait(self, session_id: str, *, timeout: float | None = None) -> AgentSnapshot:
         """Waits until the session is idle with an empty queue, waits for someone, is blocked, or is closed.
@@ -284,7 +291,7 @@ class AgentSessionClient:
         Raises:
             SessionNotFound, UsageError
         """
-        return await self._store.list_messages(session_id, _position(after), _limit(limit))
+        return await self._store.list_messages(_id(session_id), _position(after), _limit(limit))
 
     async def read_step_history(
         self, session_id: str, *, after: str | None = None, limit: int = DEFAULT_PAGE
@@ -294,7 +301,7 @@ class AgentSessionClient:
         Raises:
             SessionNotFound, UsageError
         """
-        return await self._store.read_steps(session_id, _position(after), _limit(limit))
+        return await self._store.read_steps(_id(session_id), _position(after), _limit(limit))
 
     async def list_sessions(
         self,
@@ -350,7 +357,7 @@ class AgentSessionClient:
     async def _stored_events(self, session_id: str, cursor: str | None) -> AsyncIterator[AgentEvent]:
         """What the store holds behind a cursor, in pages."""
         while True:
-            batch = await self._store.read_events(session_id, cursor, _EVENT_PAGE)
+            batch = await self._store.read_events(_id(session_id), cursor, _EVENT_PAGE)
             if batch.trimmed and cursor is not None:
                 raise EventCursorExpired(
                     f"the live stream of session {session_id!r} no longer holds what came after {cursor}; read the "
@@ -380,8 +387,8 @@ class AgentSessionClient:
         if not text and not images:
             raise UsageError("an empty message: pass some text or an image")
         ensure_storable(text, "text")
-        delta = dict(state_delta or {})
-        ensure_storable(delta, "state_delta")
+        check_text(text, "message")
+        delta = _mapping(state_delta, "state_delta")
         config: JsonObject | None = None
         if isinstance(run_config, BaseModel):
             config = run_config.model_dump(mode="json", exclude_unset=True)
@@ -403,24 +410,47 @@ class AgentSessionClient:
         return event.model_copy(update={"data": {**event.data, "framework_item": item}})
 
 
-def check_session_id(session_id: str) -> None:
-    """Raises: UsageError, when the text cannot be a session id."""
-    if not session_id or len(session_id) > MAX_SESSION_ID_LENGTH or not session_id.isprintable():
+def check_session_id(session_id: object) -> str:
+    """The text as a session id.
+
+    Raises:
+        UsageError: it cannot be one.
+    """
+    text = check_text(session_id, "session_id")
+    if not text.strip() or len(text) > MAX_SESSION_ID_LENGTH or not text.isprintable():
+        shown = repr(text) if len(text) <= 40 else f"{text[:40]!r}... ({len(text)} characters)"
         raise UsageError(
-            f"{session_id[:40]!r} cannot be a session id; use 1 to {MAX_SESSION_ID_LENGTH} printable characters",
-            session_id=session_id,
+            f"{shown} cannot be a session id; use 1 to {MAX_SESSION_ID_LENGTH} printable characters", session_id=text
         )
+    return text
 
 
-def flow_of(flows: Mapping[str, AgentSessionFlow], flow_type: str) -> AgentSessionFlow:
-    """The flow of this type.  Raises: FlowNotFound."""
-    try:
-        return flows[flow_type]
-    except KeyError:
-        known = sorted(flows)
-        raise FlowNotFound(
-            f"no flow of type {flow_type!r} here; known: {', '.join(known) or 'none'}", flow_type=flow_type, known=known
-        ) from None
+def _id(session_id: object) -> str:
+    return check_text(session_id, "session_id")
+
+
+def check_text(value: object, argument: str) -> str:
+    """The value as text that every store takes.
+
+    Raises:
+        UsageError: it is no text; names the argument.
+        ValueNotStorable: it has half of a surrogate pair; names the argument.
+    """
+    if not isinstance(value, str):
+        raise UsageError(f"{argument} is {value!r}; it must be a str", argument=argument)
+    ensure_storable(value, argument)
+    return value
+
+
+def _mapping(value: object, argument: str) -> JsonObject:
+    """A copy of a state argument.  Raises: UsageError, ValueNotStorable."""
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise UsageError(f"{argument} is {value!r}; it must be a mapping of keys to values", argument=argument)
+    copy = dict(cast("Mapping[str, JsonValue]", value))
+    ensure_storable(copy, argument)
+    return copy
 
 
 def _rests(snapshot: AgentSnapshot) -> bool:
@@ -438,9 +468,8 @@ async def _woken(subscription: Subscription) -> None:
 
 
 def _request(request_id: str | None, *parts: object) -> Request:
-    """Raises: ValueNotStorable, when the id is no valid Unicode."""
-    ensure_storable(request_id, "request_id")
-    return Request(request_id, fingerprint(*parts))
+    """Raises: UsageError, when the id is no text."""
+    return Request(None if request_id is None else check_text(request_id, "request_id"), fingerprint(*parts))
 
 
 def _limit(limit: int) -> int:
@@ -452,6 +481,6 @@ def _limit(limit: int) -> int:
 def _position(after: str | None) -> int | None:
     if after is None:
         return None
-    if not after.isdigit():
+    if not (after.isascii() and after.isdigit()):
         raise UsageError(f"{after!r} is no page cursor; pass the next_cursor of the page before, or None", after=after)
     return int(after)

@@ -26,7 +26,7 @@ REACHED: dict[str, frozenset[DurableWrite]] = {
     - {DurableWrite.EVENTS_APPENDED},
     CLOSING: frozenset({DurableWrite.REQUEST_ACCEPTED, DurableWrite.SESSION_CLOSED}),
 }
-"""Which writes a story makes.  The two others have tests of their own."""
+"""Which writes a story makes.  The two others are in ``test_rare_writes``."""
 
 CASES = [
     pytest.param(story, point, id=f"{story}-{point}")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from google.adk.agents import LlmAgent
 from google.adk.agents.callback_context import CallbackContext
-from tests.field.support import ASKED, PATIENCE, SESSION, Field, at_rest, durable, say, until
+from tests.field.support import ASKED, PATIENCE, READ, SESSION, Field, answer_all, at_rest, durable, say, until
 
 from perdure import AgentSessionFlow, InterruptStatus, SessionBlocked, SessionStatus, ToolPolicy, TurnStatus
 from perdure.testing import call, text
@@ -193,3 +193,51 @@ async def test_a_cancel_does_not_wait_for_a_check_of_the_code(field: Field) -> N
         assert snapshot.turn is not None
         assert snapshot.turn.status is TurnStatus.CANCELLED
         await until(field.nobody_owns_a_session)
+
+
+async def test_an_answer_given_before_the_wrong_code_came_is_kept(field: Field) -> None:
+    """The answer lies in the inbox while the session is blocked, and counts once the old code is back."""
+    interrupt_id = await park(field)
+    async with field.asking() as client:
+        await client.resolve_interrupt(SESSION, interrupt_id, approved=True, resolved_by="ann")
+    async with field.working(deploy(field, *renamed(field))) as client:
+        snapshot = await at_rest(client, SessionStatus.BLOCKED)
+        assert (snapshot.pending_interrupts, field.world) == ((), [])
+    async with field.working(deploy(field, as_it_was(field))) as client:
+        snapshot = await at_rest(client, SessionStatus.IDLE)
+        assert snapshot.turn is not None
+        assert (snapshot.turn.status, field.world) == (TurnStatus.COMPLETED, ["pay 5"])
+
+
+async def test_a_blocked_session_can_be_closed(field: Field) -> None:
+    await park(field)
+    async with field.working(deploy(field, *renamed(field))) as client:
+        await at_rest(client, SessionStatus.BLOCKED)
+        await client.close_session(SESSION)
+        snapshot = await at_rest(client, SessionStatus.CLOSED)
+        assert snapshot.turn is not None
+        assert (snapshot.turn.status, snapshot.pending_interrupts) == (TurnStatus.CANCELLED, ())
+
+
+async def test_a_tool_that_ran_before_and_is_gone_blocks_the_session(field: Field) -> None:
+    """The replay would have to show the model an answer of a tool that the code no longer has."""
+
+    def look() -> str:
+        """Looks."""
+        field.note("look")
+        return "seen"
+
+    def flow(*tools: Callable[..., Any]) -> AgentSessionFlow:
+        policies = {tool.__name__: READ if tool is look else ASKED for tool in tools}
+        return field.flow([call("look"), call("pay", amount=5), text("Paid.")], tools, policies)
+
+    async with field.working(flow(look, as_it_was(field))) as client:
+        assert (await say(client, "pay 5")).status is SessionStatus.WAITING
+    async with field.working(flow(as_it_was(field))) as client:
+        snapshot = await at_rest(client, SessionStatus.BLOCKED)
+        assert snapshot.error is not None
+        assert "'look'" in snapshot.error.message
+    async with field.working(flow(look, as_it_was(field))) as client:
+        await at_rest(client, SessionStatus.WAITING)
+        snapshot = await answer_all(client)
+        assert (snapshot.status, field.world) == (SessionStatus.IDLE, ["look", "pay 5"])

@@ -145,3 +145,9 @@ def test_a_policy_that_makes_no_sense_is_refused_by_name(wrong: Callable[[], obj
 @pytest.mark.parametrize("effect", ToolEffect)
 def test_one_attempt_suits_every_effect(effect: ToolEffect) -> None:
     assert ToolPolicy(effect, retry=RetryPolicy(max_attempts=1)).effect is effect
+
+
+@pytest.mark.parametrize("effect", [ToolEffect.READ, ToolEffect.IDEMPOTENT_WRITE])
+def test_what_may_be_tried_again_takes_any_number_of_attempts_and_the_shortest_timeout(effect: ToolEffect) -> None:
+    policy = ToolPolicy(effect, timeout=timedelta(milliseconds=1), retry=RetryPolicy(max_attempts=100))
+    assert policy.retry == RetryPolicy(max_attempts=100)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from contextvars import copy_context
 from typing import Any
 
@@ -24,22 +24,56 @@ MAX_THREADS = 64
 
 
 class ToolThreads:
-    """The threads of a flow.  They start when one is needed, and again after ``close``."""
+    """The threads of a flow: one for each call, and no more than ``MAX_THREADS`` at one time.
+
+    They are daemons, so that a tool that never returns does not keep the program from ending.
+    """
 
     def __init__(self) -> None:
-        self._pool: ThreadPoolExecutor | None = None
+        self._room = asyncio.Semaphore(MAX_THREADS)
 
-    @property
-    def pool(self) -> ThreadPoolExecutor:
-        if self._pool is None:
-            self._pool = ThreadPoolExecutor(MAX_THREADS, "perdure-tool")
-        return self._pool
+    async def start(self, function: Callable[[], Any]) -> asyncio.Future[Any]:
+        """Calls ``function`` in a thread, once there is room for one.  The future is done when the thread is over."""
+        await self._room.acquire()
+        running = _start_thread(function)
+        running.add_done_callback(lambda _: self._room.release())
+        return running
 
-    def close(self) -> None:
-        """Lets idle threads end; a busy one ends with its tool."""
-        if self._pool is not None:
-            self._pool.shutdown(wait=False)
-            self._pool = None
+
+def _start_thread(function: Callable[[], Any]) -> asyncio.Future[Any]:
+    loop = asyncio.get_running_loop()
+    outcome: asyncio.Future[Any] = loop.create_future()
+
+    def settle(value: Any, error: BaseException | None) -> None:
+        if outcome.done():
+            return
+        if error is None:
+            outcome.set_result(value)
+        else:
+            outcome.set_exception(error)
+            outcome.exception()  # Whether anyone still waits for it is not this thread's business.
+
+    def body() -> None:
+        value: Any = None
+        error: BaseException | None = None
+        try:
+            value = function()
+        except BaseException as raised:  # noqa: BLE001 - whatever a tool raises is the outcome of its call
+            error = _as_failure(raised)
+        with suppress(RuntimeError):  # the loop was closed: nobody waits any more
+            loop.call_soon_threadsafe(settle, value, error)
+
+    threading.Thread(target=body, name="perdure-tool", daemon=True).start()
+    return outcome
+
+
+def _as_failure(error: BaseException) -> BaseException:
+    """What a future may carry and a coroutine may raise: ends of iteration and of the program become plain failures."""
+    if isinstance(error, Exception) and not isinstance(error, (StopIteration, StopAsyncIteration)):
+        return error
+    failure = RuntimeError(f"the tool raised {type(error).__name__}({', '.join(map(repr, error.args))})")
+    failure.__cause__ = error
+    return failure
 
 
 class SyncTools:
@@ -61,7 +95,7 @@ class SyncTools:
                 return target(**arguments)
 
         async with self._one_at_a_time:
-            running = asyncio.get_running_loop().run_in_executor(self._threads.pool, context.run, call)
+            running = await self._threads.start(lambda: context.run(call))
             try:
                 return await asyncio.shield(running)
             except asyncio.CancelledError as error:
@@ -90,8 +124,6 @@ async def run_attempt(call: Call, attempt: int, approval: Approval | None, sync_
             _take_back(call)
             raise
         return _raised(call, run, RuntimeError("the tool was cancelled from within"))
-    except KeyboardInterrupt:
-        raise
     except BaseException as error:  # noqa: BLE001  (SystemExit too: a tool must not end its worker)
         return _raised(call, run, error)
     try:

@@ -204,3 +204,12 @@ def _without_texts(schema: Any) -> Any:
         elif key not in ("description", "title"):
             kept[key] = _without_texts(value)
     return kept
+
+
+def check_limits(interrupt_deadline: object, event_stream_capacity_bytes: object) -> None:
+    """Raises: UsageError, when one of them is of the wrong type or not positive."""
+    deadline, capacity = interrupt_deadline, event_stream_capacity_bytes
+    if deadline is not None and (not isinstance(deadline, timedelta) or deadline <= timedelta(0)):
+        raise UsageError(f"interrupt_deadline is {deadline!r}; give a positive timedelta, or None for ever")
+    if not isinstance(capacity, int) or capacity <= 0:
+        raise UsageError(f"event_stream_capacity_bytes is {capacity!r}; give a positive number of bytes")

@@ -12,8 +12,8 @@ from google.adk.artifacts.base_artifact_service import BaseArtifactService
 from google.adk.auth.credential_service.base_credential_service import BaseCredentialService
 from google.adk.memory.base_memory_service import BaseMemoryService
 
+from perdure.adk.checks import check_limits
 from perdure.adk.runner import AdkAgentRunner
-from perdure.errors import UsageError
 from perdure.session.policy import ApprovalMode, RetryPolicy, ToolEffect, ToolPolicy
 from perdure.session.runner import DEFAULT_EVENT_STREAM_CAPACITY_BYTES, AgentSessionFlow
 
@@ -60,10 +60,7 @@ def adk_agent_session_flow(
         UsageError: something in the set-up is wrong or not supported; the message names the argument that fixes it.
         FrameworkDrift: the installed google-adk does not have what perdure needs.
     """
-    if interrupt_deadline is not None and interrupt_deadline <= timedelta(0):
-        raise UsageError(f"interrupt_deadline is {interrupt_deadline}; it must be positive, or None for ever")
-    if event_stream_capacity_bytes <= 0:
-        raise UsageError(f"event_stream_capacity_bytes is {event_stream_capacity_bytes}; it must be positive")
+    check_limits(interrupt_deadline, event_stream_capacity_bytes)
     runner = AdkAgentRunner(
         agent,
         flow_type=flow_type,

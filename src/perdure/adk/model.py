@@ -146,7 +146,8 @@ class _ModelCall:
             except asyncio.CancelledError:
                 self._core.conductor.parking.guard()
                 raise
-            except Exception as error:  # noqa: BLE001  (whatever the model raises is its answer)
+            except (Exception, SystemExit, KeyboardInterrupt) as raised:  # noqa: BLE001  (it is the model's answer)
+                error = raised if isinstance(raised, Exception) else RuntimeError(f"the model raised {raised!r}")
                 attempts.error = error
                 attempts.responses = []
                 if attempt == retry.max_attempts or not is_transient(error):

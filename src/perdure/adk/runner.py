@@ -212,10 +212,8 @@ class AdkAgentRunner:
         return closing_messages(start, events_of(stored), calls, status, error, now_ms)
 
     async def close(self) -> None:
-        """Lets go of the threads.  Services, plugins and tools are the application's and stay open."""
+        """Forgets the sessions that it keeps in memory.  Services, plugins and tools are the application's."""
         self._warm.clear()
-        if self._threads is not None:
-            self._threads.close()
 
 
 def _limited(events: list[Event], limits: GetSessionConfig | None) -> list[Event]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Literal
 
 from perdure.clock import Clock, SystemClock
@@ -55,7 +56,7 @@ def sqlite_path(address: str) -> str:
         UsageError: the address is of another kind, or names no file.
     """
     path = address.removeprefix(SQLITE_PREFIX)
-    if path == address or not path or path == ":memory:":
+    if path == address or not Path(path).name or path == ":memory:":
         raise UsageError(
             f"{address!r} is no address of an engine; use sqlite:///FILE, for example sqlite:///support.db",
             address=address,

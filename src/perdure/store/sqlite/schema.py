@@ -96,13 +96,23 @@ def prepare(database: Database, schema: Schema, now_ms: int) -> None:
     try:
         connection = database.connect()
         try:
-            _recognise(connection, database, schema)
+            _recognise_at_once(connection, database, schema)
             _patiently(lambda: _use_wal(connection, database), deadline)
             _patiently(lambda: _migrate(connection, database, schema, now_ms), deadline)
         finally:
             connection.close()
     except sqlite3.Error as error:
         raise translate(error, database.address, waited=database.busy_timeout) from error
+
+
+def _recognise_at_once(connection: sqlite3.Connection, database: Database, schema: Schema) -> None:
+    """Looks at one state of the file: another process may be making it ours at this moment."""
+    connection.execute("BEGIN")
+    try:
+        _recognise(connection, database, schema)
+    finally:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
 
 
 def _recognise(connection: sqlite3.Connection, database: Database, schema: Schema) -> None:
