@@ -1,7 +1,6 @@
-"""A worker: claims sessions that are due, keeps its lease, and takes over from the dead.
+"""A worker: claims sessions that are due, has its crew run them, and drains when it is told to stop.
 
-Its loops outlive whatever goes wrong in them: a failing store is tried again, ever more slowly; a lost lease makes the
-worker start anew under another id.
+Its loops outlive whatever goes wrong in them: a store that fails is tried again, ever more slowly.
 """
 
 from __future__ import annotations
@@ -16,11 +15,12 @@ from perdure.clock import Clock
 from perdure.engine.actor import SessionActor
 from perdure.engine.crew import Crew
 from perdure.engine.feed import FeedHub
+from perdure.engine.membership import Membership, set_within
 from perdure.engine.trouble import Trouble, pause_after
 from perdure.errors import LeaseLost
 from perdure.ids import IdSource
 from perdure.session.runner import AgentSessionFlow
-from perdure.store.base import Change, ClaimedSession, SessionStore, Worker
+from perdure.store.base import Change, ClaimedSession, SessionStore
 
 logger = logging.getLogger("perdure.worker")
 
@@ -43,9 +43,6 @@ class WorkerOptions:
     max_lingering: int = 50
     drain_grace: timedelta = timedelta(seconds=30)
 
-
-REAP_INTERVAL = timedelta(milliseconds=150)
-"""How often a worker looks whether another one died."""
 
 CLAIM_BATCH = 4
 """Sessions taken in one go.  Small, so that a busy worker leaves the rest to an idle one."""
@@ -71,7 +68,6 @@ class EngineWorker:
     ) -> None:
         self._store = store
         self._clock = clock
-        self._ids = ids
         self._hub = hub
         self._flows = flows
         self._options = options
@@ -88,15 +84,18 @@ class EngineWorker:
             max_lingering=options.max_lingering,
             vacancy=self._work.set,
         )
-        self._lease_ms = round(options.lease.total_seconds() * 1000)
-        self._patient_until_ms = 0.0
-        """Until then a lease that ran out says nothing about its worker."""
-        self._worker_id: str | None = None
-        self._registered = asyncio.Event()
-        self._lost = asyncio.Event()
-        """The lease was lost; set until the worker is registered anew."""
-        self._unsure = False
-        """A claim failed, and may be on disk all the same: then nobody runs what it took."""
+        self._membership = Membership(
+            store,
+            clock,
+            ids,
+            self._definitions,
+            options.lease,
+            lost=self._crew.drop,
+            registered=self._work.set,
+            freed=self._work.set,
+        )
+        self._unsure: str | None = None
+        """Worker id of a claim that failed, and may be on disk all the same: then nobody runs what it took."""
         self._claiming: list[asyncio.Task[None]] = []
         self._living: list[asyncio.Task[None]] = []
         self._unlisten: Callable[[], None] | None = None
@@ -111,13 +110,13 @@ class EngineWorker:
         Raises:
             StoreError
         """
-        await self._register()
+        await self._membership.register()
         self._unlisten = self._store.listen(self._changed)
         self._claiming = [
             self._keep("claiming sessions", self._claim_due),
-            self._keep("looking for dead workers", self._reap),
+            self._keep("looking for dead workers", self._membership.look_for_dead),
         ]
-        self._living = [self._keep("renewing the lease", self._renew)]
+        self._living = [self._keep("renewing the lease", self._membership.renew)]
 
     async def stop(self) -> None:
         """Drains: claims nothing more, lets running steps finish within the grace, releases all sessions, signs off.
@@ -144,17 +143,20 @@ class EngineWorker:
             self._unlisten()
         await _cancel(self._claiming)
         self._crew.drain()
-        if self._unsure:
-            try:
-                await self._free_unheld()
-            except Exception as error:  # noqa: BLE001 - signing off frees them, too, only later
-                self._trouble.met("giving back a claim", error)
+        giving_back = asyncio.create_task(self._give_back())
         await self._drained()
         self._crew.drop()
         if not await self._crew.gone(END_GRACE):
             logger.warning("a step does not let itself be stopped: %s", ", ".join(self._crew.held))
-        await _cancel(self._living)
+        await _cancel((*self._living, giving_back))
         await self._sign_off()
+
+    async def _give_back(self) -> None:
+        """What a claim took that was under way goes to others now, not only when the worker has drained."""
+        try:
+            await self._free_unheld()
+        except Exception as error:  # noqa: BLE001 - signing off frees it, too
+            self._trouble.met("giving back a claim", error)
 
     async def _drained(self) -> None:
         """Waits until all sessions are released, but no longer than the grace, and not when there is a hurry."""
@@ -163,75 +165,53 @@ class EngineWorker:
         hurry = asyncio.create_task(self._hurry.wait())
         await asyncio.wait((gone, hurry), return_when=asyncio.FIRST_COMPLETED)
         if gone.done() and not gone.result():
-            ids = ", ".join(self._crew.held)
-            logger.warning(
-                "after %g s steps still run; cut off, for the next worker: sessions %s", grace.total_seconds(), ids
-            )
+            ids, seconds = ", ".join(self._crew.held), grace.total_seconds()
+            logger.warning("after %g s steps still run; cut off, for the next worker: sessions %s", seconds, ids)
         await _cancel((gone, hurry))
 
     async def _sign_off(self) -> None:
-        """Frees what the worker still owns.  If that fails, others find its lock free and do it."""
-        if self._worker_id is None:
-            return
         try:
             async with asyncio.timeout(END_GRACE.total_seconds() if self._hurry.is_set() else None):
-                await self._store.unregister_worker(self._worker_id)
+                await self._membership.sign_off()
         except Exception as error:  # noqa: BLE001 - the worker ends all the same
             self._trouble.met("signing off", error)
 
-    # ------------------------------------------------------------ loops
-
-    def _keep(self, doing: str, once: Callable[[], Awaitable[None]]) -> asyncio.Task[None]:
-        """Does something again and again, whatever goes wrong."""
-
-        async def go_on() -> None:
-            failures = 0
-            while True:
-                try:
-                    await once()
-                    failures = 0
-                except Exception as error:  # noqa: BLE001 - a worker must not die
-                    failures += 1
-                    self._trouble.met(doing, error)
-                    await asyncio.sleep(pause_after(failures, LONGEST_PAUSE))
-
-        return asyncio.create_task(go_on(), name=f"perdure {doing}")
+    # ------------------------------------------------------------ claims
 
     async def _claim_due(self) -> None:
         """Waits until there may be something to claim, and claims whatever is due."""
         await self._wait_for_work()
-        await self._registered.wait()
+        worker_id = await self._membership.worker_id()
         self._work.clear()
         try:
-            if self._unsure:
-                await self._free_unheld()
-            while await self._claim_some():
+            await self._free_unheld()
+            while await self._claim_some(worker_id):
                 pass
         except LeaseLost:
-            self._lose()
+            self._membership.lose()
         except BaseException:
             self._work.set()
             raise
 
-    async def _claim_some(self) -> bool:
+    async def _claim_some(self, worker_id: str) -> bool:
         """Claims a few sessions.  ``True``: there may be more, and there is room for them."""
-        assert self._worker_id is not None
         limit = min(CLAIM_BATCH, self._crew.room)
         if limit <= 0:
             return False
-        self._unsure = True
-        claimed = await self._store.claim(self._worker_id, tuple(self._flows), limit, self._clock.now_ms())
+        self._unsure = worker_id
+        claimed = await self._store.claim(worker_id, tuple(self._flows), limit, self._clock.now_ms())
         for session in claimed:
             self._adopt(session)
-        self._unsure = False
+        self._unsure = None
         # Let the sessions make a step first: under load this leaves the rest to less busy workers.
         await asyncio.sleep(0)
         return len(claimed) == limit
 
     async def _free_unheld(self) -> None:
-        assert self._worker_id is not None
-        await self._store.free_unheld(self._worker_id, self._crew.held, self._clock.now_ms())
-        self._unsure = False
+        """Frees what a claim may have taken whose answer did not come."""
+        if self._unsure is not None:
+            await self._store.free_unheld(self._unsure, self._crew.held, self._clock.now_ms())
+            self._unsure = None
 
     async def _wait_for_work(self) -> None:
         """Waits for a change of the store, or for the next deadline of a session that nobody owns."""
@@ -239,52 +219,7 @@ class EngineWorker:
             return
         wake_at_ms = await self._store.next_wake_ms(tuple(self._flows))
         delay = None if wake_at_ms is None else max(0, wake_at_ms - self._clock.now_ms() + 1) / 1000
-        await _set_within(self._work, delay)
-
-    async def _renew(self) -> None:
-        """Renews the lease when it is time; when it was lost, starts anew under another id."""
-        assert self._worker_id is not None
-        await _set_within(self._lost, self._options.lease.total_seconds() / 4)
-        if not self._lost.is_set():
-            try:
-                await self._store.renew_worker(self._worker_id, self._clock.now_ms())
-            except LeaseLost:
-                self._lose()
-            else:
-                return
-        await self._store.unregister_worker(self._worker_id)  # Only this process can let go of its lock.
-        await self._register()
-
-    def _lose(self) -> None:
-        """The worker was given up for dead: its sessions are somebody else's."""
-        if not self._lost.is_set():
-            logger.warning("worker %s was given up for dead; it starts anew under another id", self._worker_id)
-            self._lost.set()
-            self._registered.clear()
-            self._crew.drop()
-
-    async def _reap(self) -> None:
-        """Looks for dead workers."""
-        expected = self._clock.now_ms() + REAP_INTERVAL.total_seconds() * 1000
-        await asyncio.sleep(REAP_INTERVAL.total_seconds())
-        now = self._clock.now_ms()
-        if now > expected + self._lease_ms / 2:
-            # This process stood still, perhaps with the whole machine: whoever lives is about to renew its lease.
-            self._patient_until_ms = now + self._lease_ms / 2
-        if await self._store.reap_workers(now, expired=now >= self._patient_until_ms):
-            self._work.set()
-
-    # ------------------------------------------------------------ small hands
-
-    async def _register(self) -> None:
-        worker_id = self._ids.new_id()
-        worker = Worker(worker_id, self._definitions, self._lease_ms)
-        await self._store.register_worker(worker, self._clock.now_ms())
-        self._worker_id = worker_id
-        self._unsure = False
-        self._lost.clear()
-        self._registered.set()
-        self._work.set()
+        await set_within(self._work, delay)
 
     def _changed(self, change: Change) -> None:
         if not change.work:
@@ -301,14 +236,23 @@ class EngineWorker:
             )
         )
 
+    # ------------------------------------------------------------ small hands
 
-async def _set_within(event: asyncio.Event, seconds: float | None) -> None:
-    """Waits until the event is set, but no longer than ``seconds``."""
-    try:
-        async with asyncio.timeout(seconds):
-            await event.wait()
-    except TimeoutError:
-        pass
+    def _keep(self, doing: str, once: Callable[[], Awaitable[None]]) -> asyncio.Task[None]:
+        """Does something again and again, whatever goes wrong."""
+
+        async def go_on() -> None:
+            failures = 0
+            while True:
+                try:
+                    await once()
+                    failures = 0
+                except Exception as error:  # noqa: BLE001 - a worker must not die
+                    failures += 1
+                    self._trouble.met(doing, error)
+                    await asyncio.sleep(pause_after(failures, LONGEST_PAUSE))
+
+        return asyncio.create_task(go_on(), name=f"perdure {doing}")
 
 
 async def _cancel(tasks: Sequence[asyncio.Task[object]]) -> None:
