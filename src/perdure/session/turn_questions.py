@@ -26,9 +26,6 @@ from perdure.session.state import (
 )
 from perdure.session.turn_calls import awaiting_call, call_answered
 
-QUESTIONS = (InterruptKind.LONG_RUNNING, InterruptKind.INPUT)
-"""Kinds that are answered with a value.  The others are answered with yes or no."""
-
 
 def raise_question(loop: Loop, requested: RequestedQuestion) -> None:
     """The invocation asks.  One that is known already was asked by a replay."""
@@ -85,8 +82,7 @@ def _answered(loop: Loop, question: Question, given: InterruptAnswered | Interru
     elif not given.approved:
         _end_wait(loop, question, InterruptStatus.REJECTED, StepStatus.REJECTED)
     else:
-        yes = InterruptStatus.ANSWERED if question.kind in QUESTIONS else InterruptStatus.APPROVED
-        _end_wait(loop, question, yes, StepStatus.SUCCEEDED)
+        _end_wait(loop, question, _yes(question.kind), StepStatus.SUCCEEDED)
     loop.do(SettleQuestion(question.interrupt_id, question.question_id, isinstance(given, InterruptExpired)))
     _put(loop, replace(question, settled=True, rank=loop.next_rank()))
     group = [one for one in loop.turn.questions.values() if one.group == question.group]
@@ -94,13 +90,16 @@ def _answered(loop: Loop, question: Question, given: InterruptAnswered | Interru
         loop.resume()
 
 
+def _yes(kind: InterruptKind) -> InterruptStatus:
+    return InterruptStatus.ANSWERED if kind.takes_value else InterruptStatus.APPROVED
+
+
 def answer_late(loop: Loop, interrupt_ids: Iterable[str]) -> None:
     """A message came that answers questions which outlived their turn."""
     for interrupt_id in interrupt_ids:
         late = loop.late.get(interrupt_id)
         if late is not None:
-            yes = InterruptStatus.ANSWERED if late.kind in QUESTIONS else InterruptStatus.APPROVED
-            _settle_late(loop, late, yes, StepStatus.SUCCEEDED)
+            _settle_late(loop, late, _yes(late.kind), StepStatus.SUCCEEDED)
 
 
 # ---------------------------------------------------------------- without an answer

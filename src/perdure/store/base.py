@@ -15,7 +15,7 @@ All methods raise ``StoreError`` (or a kind of it) when the store itself fails.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -31,19 +31,22 @@ from perdure.session.model import (
     StepRecord,
     UserMessage,
 )
-from perdure.session.runner import RecordedTurn
+from perdure.session.runner import RecordedCall, RecordedTurn
 from perdure.store.claims import (
     ClaimedSession,
     Lease,
     StoredCall,
+    StoredQuestion,
     StoredTurn,
     Worker,
 )
 from perdure.store.requests import (
     Answer,
+    GivenAnswer,
     InboxItem,
     InboxKind,
     NewSession,
+    Reply,
     Request,
 )
 from perdure.store.writes import (
@@ -51,6 +54,10 @@ from perdure.store.writes import (
     EventPut,
     InterruptEnd,
     InterruptPut,
+    LegBegin,
+    LegEnd,
+    QuestionEnd,
+    QuestionPut,
     RecordPut,
     SessionPut,
     SessionWrite,
@@ -67,14 +74,20 @@ __all__ = [
     "ClaimedSession",
     "EventBatch",
     "EventPut",
+    "GivenAnswer",
     "InboxItem",
     "InboxKind",
     "InterruptEnd",
     "InterruptPut",
     "Lease",
+    "LegBegin",
+    "LegEnd",
     "Listener",
     "NewSession",
+    "QuestionEnd",
+    "QuestionPut",
     "RecordPut",
+    "Reply",
     "Request",
     "SessionFilter",
     "SessionPut",
@@ -82,6 +95,7 @@ __all__ = [
     "SessionWrite",
     "StepPut",
     "StoredCall",
+    "StoredQuestion",
     "StoredTurn",
     "TurnBegin",
     "TurnChange",
@@ -198,15 +212,40 @@ class SessionStore(Protocol):
         ...
 
     async def answer_interrupt(
-        self, session_id: str, interrupt_id: str, answer: Answer, request: Request, now_ms: int
+        self,
+        session_id: str,
+        interrupt_id: str,
+        answer: GivenAnswer,
+        request: Request,
+        now_ms: int,
+        *,
+        turn_id: str | None = None,
     ) -> Interrupt:
         """Answers a pending interrupt; the identical answer once more changes nothing.  Returns the interrupt.
 
-        Answers are identical when ``approved``, ``payload`` and ``message`` are, whoever gives them.
+        Answers are identical when ``approved``, ``payload`` and ``message`` are, or the ``value``, whoever gives them.
+
+        Args:
+            turn_id: the id of the turn that the answer starts, if its question outlives the turn that asked.
 
         Raises:
             SessionNotFound, InterruptNotFound, SessionBlocked
+            UsageError: it takes the other kind of answer.
             InterruptAlreadyResolved, InterruptExpired (also when its deadline is past), InterruptWithdrawn
+            SessionClosed: the answer would start a turn.
+        """
+        ...
+
+    async def answer_interrupts(
+        self, session_id: str, given: Mapping[str, GivenAnswer], request: Request, now_ms: int, *, turn_id: str
+    ) -> Sequence[Interrupt]:
+        """Answers all pending interrupts at once, whole or not at all.  Returns them in the order of ``given``.
+
+        Identical answers to the same interrupts once more change nothing.  Those that start a turn start one together.
+
+        Raises:
+            UsageError: ``given`` does not name exactly the pending interrupts.
+            And all that ``answer_interrupt`` raises.
         """
         ...
 
@@ -321,14 +360,18 @@ class SessionStore(Protocol):
         ...
 
     async def read_recorded_turn(self, session_id: str, turn_id: str) -> RecordedTurn:
-        """What the journal holds of a turn."""
+        """What the journal holds of the present leg of a turn."""
+        ...
+
+    async def read_earlier_calls(self, session_id: str, turn_id: str) -> Sequence[RecordedCall]:
+        """The calls of a turn's legs before the present one, in the order in which they were asked for."""
         ...
 
     async def read_history(self, session_id: str, first: int, end: int) -> Sequence[JsonObject]:
         """The framework items of the messages with ``first`` <= index < ``end``, in order."""
         ...
 
-    async def read_turn_state(self, session_id: str, turn_number: int) -> JsonObject:
-        """The session state at the beginning of turn ``turn_number``: session keys as of the end of the turn before,
-        ``app:`` and ``user:`` keys as they were when the turn began."""
+    async def read_turn_state(self, session_id: str, turn_number: int, leg: int = 1) -> JsonObject:
+        """The session state at the beginning of a leg of turn ``turn_number``: session keys as of the end of the leg or
+        turn before, ``app:`` and ``user:`` keys as they were when the leg began."""
         ...

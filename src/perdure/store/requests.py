@@ -52,6 +52,7 @@ class InboxItem:
     ``message``: of a message, which stays in the inbox until its turn begins.
     ``interrupt_id``, ``approved``, ``payload``, ``rejection``, ``resolved_by`` and ``resolved_at_ms``: of an answer;
     ``rejection`` is what the model sees of a no, ``None`` for ADK's words; ``resolved_at_ms`` is when it was accepted.
+    ``value``: of an answer that is neither yes nor no; ``approved`` is true then.
     """
 
     position: int
@@ -64,13 +65,26 @@ class InboxItem:
     rejection: str | None = None
     resolved_by: str | None = None
     resolved_at_ms: int | None = None
+    value: JsonObject | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A person's answer to an interrupt.  ``message``: what the model sees of a rejection; ``None`` for ADK's words."""
+    """Yes or no to an interrupt.  ``message``: what the model sees of a rejection; ``None`` for ADK's words."""
 
     approved: bool
     payload: JsonValue = None
     message: str | None = None
     resolved_by: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """The answer to a question, a long-running call or a request for input."""
+
+    value: JsonObject
+    resolved_by: str | None = None
+
+
+GivenAnswer = Answer | Reply
+"""What somebody says to an interrupt; its kind says which of the two it takes."""

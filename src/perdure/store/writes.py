@@ -10,6 +10,7 @@ from perdure.session.model import (
     ErrorInfo,
     InterruptKind,
     InterruptStatus,
+    JsonObject,
     JsonValue,
     RecordStatus,
     SessionStatus,
@@ -18,7 +19,7 @@ from perdure.session.model import (
     TurnStatus,
     Usage,
 )
-from perdure.session.runner import CallRequest, ModelCall, NewMessage
+from perdure.session.runner import Answer, CallRequest, ModelCall, NewMessage, Question
 from perdure.session.state import CallPhase, Ending
 
 
@@ -62,7 +63,10 @@ class StepPut:
 
 @dataclass(frozen=True, slots=True)
 class CallPut:
-    """Insert a call (``request`` given) or bring its phase and attempts up to date."""
+    """Insert a call (``request`` given) into the present leg, or bring its phase and attempts up to date.
+
+    ``asks``: attempts that ended with a question.  ``asked``: the outcome of the last of them; ``None`` keeps it.
+    """
 
     turn_id: str
     call_id: str
@@ -72,6 +76,8 @@ class CallPut:
     approval_step_id: str | None = None
     interrupt_id: str | None = None
     request: CallRequest | None = None
+    asks: int = 0
+    asked: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +99,11 @@ class RecordPut:
 
 @dataclass(frozen=True, slots=True)
 class InterruptPut:
-    """A new pending interrupt.  ``arguments`` and the like come from the call's request."""
+    """A new pending interrupt.  ``arguments`` and the like come from the request of the call, or from the question.
+
+    ``call_id``: of the call or the question that asks.  ``asked``: the ``hint`` and ``payload`` of a call that asks in
+    the middle.
+    """
 
     interrupt_id: str
     turn_id: str
@@ -101,6 +111,42 @@ class InterruptPut:
     kind: InterruptKind
     created_at_ms: int
     deadline_ms: int | None
+    asked: JsonObject | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionPut:
+    """A new question of the present leg."""
+
+    interrupt_id: str
+    turn_id: str
+    step_id: str
+    question: Question
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionEnd:
+    """Nothing waits for a question any more.  Written once, later ones are ignored (J3).
+
+    ``answer``: what the live turn or the next leg gets; ``None`` when it gets nothing.
+    """
+
+    interrupt_id: str
+    answer: Answer | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LegEnd:
+    """The present leg of the open turn ended at a frontier.  ``carry``: what it hands on, as JSON text."""
+
+    carry: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class LegBegin:
+    """The next leg of the open turn begins, with all that is stored by this very write."""
+
+    leg: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +197,9 @@ class SessionWrite:
     consumed: tuple[int, ...] = ()
     begin: TurnBegin | None = None
     turn: TurnChange | None = None
+    leg_end: LegEnd | None = None
+    leg_begin: LegBegin | None = None
+    """Of the turn of ``turn_id``; what else this write holds belongs to the leg before."""
     ending: Ending | None = None
     """How the turn of ``turn_id`` will end."""
     usage: Usage | None = None
@@ -161,6 +210,8 @@ class SessionWrite:
     model_calls: tuple[ModelCall, ...] = ()
     interrupts: tuple[InterruptPut, ...] = ()
     interrupt_ends: tuple[InterruptEnd, ...] = ()
+    questions: tuple[QuestionPut, ...] = ()
+    question_ends: tuple[QuestionEnd, ...] = ()
     messages: tuple[NewMessage, ...] = ()
     """Of the open turn (or of the one this write ends); an ordinal that is stored already is ignored (J5)."""
     turn_id: str | None = None
