@@ -18,7 +18,8 @@ FROM sessions WHERE session_id = ?;
 -- must never fit.
 INSERT INTO sessions (session_id, incarnation, fingerprint, first_turn_id, flow_type, app_name, user_id, status,
                       await_step_id, step_count, event_capacity, created_at_ms, updated_at_ms, fence)
-VALUES (?, ?, ?, ?, ?, ?, ?, 'idle', ?, 1, ?, ?, ?, (SELECT CAST(value AS INTEGER) FROM meta WHERE name = 'fence_floor'));
+VALUES (?, ?, ?, ?, ?, ?, ?, 'idle', ?, 1, ?, ?, ?, (SELECT CAST(value AS INTEGER) FROM meta WHERE name = 'fence_floor'))
+RETURNING session_key;
 
 -- name: fence_floor_raise
 -- The session is about to be deleted: later ones start above its fence.
@@ -107,7 +108,7 @@ SELECT q.wait, EXISTS (
     SELECT 1 FROM questions AS other
     JOIN interrupts AS i ON i.session_key = other.session_key AND i.interrupt_id = other.interrupt_id
     WHERE other.turn_key = q.turn_key AND other.leg = q.leg AND other.wait = q.wait AND i.status = 'pending'
-      AND (q.wait <> 'live' OR json_extract(other.request, '$.group') = json_extract(q.request, '$.group')))
+      AND (q.wait <> 'live' OR other.call_group = q.call_group))
 FROM questions AS q WHERE q.session_key = ? AND q.interrupt_id = ?;
 
 -- name: late_withdraw
@@ -222,11 +223,14 @@ SELECT name, value FROM shared_state WHERE app_name = ? AND scope = ? AND user_i
 -- ================================================================ the owner's write
 
 -- name: owned_session
--- The session that a lease gives the right to write; nothing when the lease is lost.
+-- The session that a lease gives the right to write, and the last event that is stored under it; nothing when the lease
+-- is lost.
 SELECT s.session_key, s.app_name, s.user_id, s.status, s.closed, s.blocked, s.await_step_id, s.definition,
        s.open_turn_key, t.turn_id, t.number, t.leg, t.first_message,
        s.turn_count, s.message_count, s.step_count, s.input_tokens, s.output_tokens, s.model_calls,
-       s.event_capacity, s.event_bytes, s.trimmed_fence, s.trimmed_number
+       s.event_capacity, s.event_bytes, s.trimmed_fence, s.trimmed_number,
+       max(coalesce((SELECT max(number) FROM events AS e WHERE e.session_key = s.session_key AND e.fence = s.fence), 0),
+           iif(s.trimmed_fence = s.fence, s.trimmed_number, 0))
 FROM sessions AS s LEFT JOIN turns AS t ON t.turn_key = s.open_turn_key
 WHERE s.session_id = ? AND s.owner = ? AND s.fence = ?;
 
@@ -267,7 +271,8 @@ RETURNING due_since_ms;
 -- A new open turn, with the message that waits for it in the inbox.
 INSERT INTO turns (session_key, turn_id, number, status, started_at_ms, first_message, first_step, message, shared_state)
 SELECT session_key, turn_id, ?3, 'running', ?4, ?5, ?6, content, ?7
-FROM inbox WHERE session_key = ?1 AND turn_id = ?2 AND kind = 'message';
+FROM inbox WHERE session_key = ?1 AND turn_id = ?2 AND kind = 'message'
+RETURNING turn_key;
 
 -- name: leg_end
 -- A turn is at a frontier: what its next leg gets.
@@ -358,8 +363,8 @@ UPDATE interrupts SET status = ?, resolved_at_ms = ? WHERE session_key = ? AND i
 
 -- name: question_insert
 -- A question that was asked.
-INSERT INTO questions (session_key, interrupt_id, turn_key, leg, step_id, wait, tool_name, request)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+INSERT INTO questions (session_key, interrupt_id, turn_key, leg, step_id, wait, call_group, tool_name, request)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (session_key, interrupt_id) DO NOTHING;
 
 -- name: question_end
@@ -378,16 +383,12 @@ INSERT INTO messages (session_key, position, turn_key, role, author, tool_name, 
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: event_insert
--- A live event, once.
-INSERT OR IGNORE INTO events (session_key, fence, number, size, data) VALUES (?, ?, ?, ?, ?);
+-- A live event.
+INSERT INTO events (session_key, fence, number, size, data) VALUES (?, ?, ?, ?, ?);
 
 -- name: event_sizes
 -- The ring of a session, oldest first.
 SELECT fence, number, size FROM events WHERE session_key = ? ORDER BY fence, number;
-
--- name: event_bytes
--- The size of the ring of a session.
-SELECT coalesce(sum(size), 0) FROM events WHERE session_key = ?;
 
 -- name: event_trim
 -- Drops the oldest events, up to one.
@@ -396,8 +397,8 @@ DELETE FROM events WHERE session_key = ? AND (fence, number) <= (?, ?);
 -- ================================================================ workers
 
 -- name: worker_insert
--- A live worker.
-INSERT OR REPLACE INTO workers (worker_id, pid, lease_ms, lease_until_ms) VALUES (?, ?, ?, ?);
+-- A live worker; its lease runs from now (?4) on.
+INSERT OR REPLACE INTO workers (worker_id, pid, lease_ms, lease_until_ms) VALUES (?1, ?2, ?3, ?4 + ?3);
 
 -- name: worker_flow_insert
 -- A flow that a worker serves.
@@ -409,14 +410,14 @@ DELETE FROM worker_flows WHERE worker_id = ?;
 
 -- name: worker_delete
 -- The worker is gone.
-DELETE FROM workers WHERE worker_id = ?;
+DELETE FROM workers WHERE worker_id = ? RETURNING worker_id;
 
 -- name: worker_renew
 -- The worker is alive.
-UPDATE workers SET lease_until_ms = ? + lease_ms WHERE worker_id = ?;
+UPDATE workers SET lease_until_ms = ? + lease_ms WHERE worker_id = ? RETURNING worker_id;
 
--- name: worker_exists
--- Whether the worker is known.
+-- name: worker_to_claim
+-- Whether the worker is known, and so may claim.
 SELECT 1 FROM workers WHERE worker_id = ?;
 
 -- name: workers_all

@@ -186,6 +186,7 @@ CREATE TABLE questions (
     leg           INTEGER NOT NULL,
     step_id       TEXT    NOT NULL,
     wait          TEXT    NOT NULL CHECK (wait IN ('live', 'next_leg', 'next_turn')),
+    call_group    TEXT    NOT NULL,    -- the model call, or whatever else it came from
     settled       INTEGER NOT NULL DEFAULT 0, -- nothing waits for it any more
     tool_name     TEXT    NOT NULL,
     sequence      INTEGER,             -- of its answer among the turn's records; NULL: the turn gets none

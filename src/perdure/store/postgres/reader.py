@@ -1,0 +1,72 @@
+"""PostgreSQL's part of reading: a connection per thread, which may break and is then made anew."""
+
+from __future__ import annotations
+
+import time
+from typing import TypeVar
+
+import psycopg
+
+from perdure.store.codec import Unreadable
+from perdure.store.postgres.connection import PostgresConnection, Raw
+from perdure.store.postgres.errors import is_lost, translate
+from perdure.store.postgres.schema import Database
+from perdure.store.postgres.watch import Watch
+from perdure.store.postgres.writer import PAUSES
+from perdure.store.sql.reader import Read
+
+T = TypeVar("T")
+
+
+class PostgresReader:
+    """A connection that is opened when it is first needed, and cannot write."""
+
+    def __init__(self, database: Database, watch: Watch) -> None:
+        self._database = database
+        self._watch = watch
+        self._raw: Raw | None = None
+        self._given_up = False
+        """The server was away for too long: until it is back, each read tries once."""
+
+    def run(self, read: Read[T]) -> T:
+        """See ``Reader``."""
+        deadline = time.monotonic() + (0.0 if self._given_up else self._database.patience)
+        tries = 0
+        while True:
+            try:
+                if self._raw is None:
+                    self._raw = self._database.connect(read_only=True)
+                found = self._in_one_state(self._raw, read)
+            except Unreadable as error:
+                raise translate(error, self._database.address) from error
+            except (psycopg.Error, OSError) as error:
+                lost = is_lost(error, self._raw)
+                if lost:
+                    self.close()
+                if not lost or time.monotonic() > deadline:
+                    self._given_up = lost
+                    raise translate(error, self._database.address, waited=self._database.patience) from error
+                time.sleep(PAUSES[min(tries, len(PAUSES) - 1)])
+                tries += 1
+            else:
+                self._given_up = False
+                return found
+
+    def close(self) -> None:
+        """See ``Reader``."""
+        if self._raw is not None:
+            self._raw.close()
+            self._raw = None
+
+    def _in_one_state(self, raw: Raw, read: Read[T]) -> T:
+        with self._watch.over(raw):
+            try:
+                with raw.pipeline():
+                    raw.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+                    found = read(PostgresConnection(raw))
+                    raw.execute("COMMIT")
+            except BaseException:
+                if not raw.closed:
+                    raw.execute("ROLLBACK")
+                raise
+            return found

@@ -1,0 +1,217 @@
+"""PostgreSQL's part of the writer: one transaction for a group of writes, over a connection that may break.
+
+A group locks the sessions that it is about in one order, so that groups of different processes never wait for each
+other in a circle.  What can be sent together is (pipeline mode): a write of an owner takes two round trips.
+
+When the connection breaks, the writer gets another one and finds out whether the transaction was carried out: its id
+tells.  If it was not, it is run again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+
+from perdure.store.base import Change
+from perdure.store.codec import Unreadable
+from perdure.store.postgres.connection import PostgresConnection, Raw
+from perdure.store.postgres.errors import is_lost, is_repeatable, translate
+from perdure.store.postgres.schema import Database
+from perdure.store.postgres.watch import Watch
+from perdure.store.sql.changes import encode
+from perdure.store.sql.transaction import Transaction, sum_of
+from perdure.store.sql.writer import Job, Writer
+
+PAUSES = (0.0, 0.02, 0.05, 0.1, 0.2, 0.5)
+"""Seconds between tries to get a connection; the last one repeats."""
+
+MAX_NOTICE = 7_000
+"""Bytes of session ids in a notification; PostgreSQL takes 8,000 in all."""
+
+
+class _Spoiled(Exception):
+    """A write failed half-way; nothing of its transaction may stay."""
+
+
+@dataclass(slots=True)
+class _Attempt:
+    """One run of a transaction."""
+
+    id: str | None = None
+    ended: bool = False
+    """Its end was sent, so it may have been carried out."""
+
+
+class PostgresWriter(Writer):
+    """Writes one store.
+
+    Args:
+        channel: where others listen.
+        sender: goes with each notification, so that a store does not hear itself.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        watch: Watch,
+        channel: str,
+        sender: str,
+        loop: asyncio.AbstractEventLoop,
+        on_change: Callable[[Change], None],
+    ) -> None:
+        super().__init__(database.address, loop, lambda change: None, on_change)
+        self._database = database
+        self._watch = watch
+        self._channel = channel
+        self._sender = sender
+        self._raw: Raw | None = None
+        self._given_up = False
+        """The server was away for too long: until it is back, each group tries once."""
+
+    def connect(self) -> None:
+        self._raw = self._database.connect()
+
+    def disconnect(self) -> None:
+        if self._raw is not None:
+            self._raw.close()
+            self._raw = None
+
+    def groups(self, jobs: list[Job[Any]]) -> list[list[Job[Any]]]:
+        """What does not say which sessions it is about locks them by itself, and so must hold no others."""
+        found: list[list[Job[Any]]] = []
+        for job in jobs:
+            if found and job.sessions and found[-1][0].sessions:
+                found[-1].append(job)
+            else:
+                found.append([job])
+        return found
+
+    # ------------------------------------------------------------ a transaction, until it is known what became of it
+
+    def commit(self, jobs: Sequence[Job[Any]]) -> bool:
+        deadline = time.monotonic() + (0.0 if self._given_up else self._database.patience)
+        tries = 0
+        attempt = _Attempt()
+        for job in jobs:
+            job.error = None
+        while True:
+            try:
+                raw = self._connected()
+                if attempt.ended and self._was_carried_out(raw, attempt, deadline):
+                    self._given_up = False
+                    return True
+                attempt = _Attempt()
+                done = self._try(raw, jobs, attempt)
+            except (psycopg.Error, OSError) as error:
+                lost = is_lost(error, self._raw)
+                if lost:
+                    self.disconnect()
+                if not (lost or is_repeatable(error)) or time.monotonic() > deadline:
+                    self._given_up = lost
+                    return self._fail(jobs, error, attempt)
+                time.sleep(PAUSES[min(tries, len(PAUSES) - 1)])
+                tries += 1
+            else:
+                self._given_up = False
+                return done
+
+    def _connected(self) -> Raw:
+        if self._raw is None:
+            self.connect()
+        assert self._raw is not None
+        return self._raw
+
+    def _was_carried_out(self, raw: Raw, attempt: _Attempt, deadline: float) -> bool:
+        """Whether a transaction whose connection broke while it ended is on disk."""
+        while True:
+            row = raw.execute("SELECT pg_xact_status($1::xid8)", (attempt.id,)).fetchone()
+            if row != ("in progress",):
+                break
+            if time.monotonic() > deadline:
+                raise psycopg.OperationalError("the server has not ended the transaction yet")
+            time.sleep(PAUSES[1])
+        if row == ("committed",):
+            self.commits += 1
+            return True
+        return False
+
+    def _fail(self, jobs: Sequence[Job[Any]], error: psycopg.Error | OSError, attempt: _Attempt) -> bool:
+        """The jobs cannot be written; a group that failed for another reason than the connection is taken apart."""
+        if len(jobs) > 1 and not self._given_up:
+            return False
+        ours = translate(error, self._address, waited=self._database.patience)
+        if attempt.ended and self._given_up:
+            ours.message += "; whether this write was stored is not known"
+            ours.args = (ours.message,)
+        ours.__cause__ = error
+        for job in jobs:
+            if job.error is None or attempt.ended:
+                job.error = ours
+        return True
+
+    # ------------------------------------------------------------ one run
+
+    def _try(self, raw: Raw, jobs: Sequence[Job[Any]], attempt: _Attempt) -> bool:
+        connection = PostgresConnection(raw)
+        try:
+            with self._watch.over(raw):
+                try:
+                    with raw.pipeline():
+                        self._transact(connection, jobs, attempt)
+                except (psycopg.Error, _Spoiled):
+                    if not raw.closed:
+                        raw.execute("ROLLBACK")
+                    raise
+        except _Spoiled:
+            return len(jobs) == 1
+        if connection.writes:
+            self.commits += 1
+        return True
+
+    def _transact(self, connection: PostgresConnection, jobs: Sequence[Job[Any]], attempt: _Attempt) -> None:
+        raw = connection.raw
+        raw.execute("BEGIN")
+        sessions = sorted({session_id for job in jobs for session_id in job.sessions})
+        if sessions:
+            connection.lock("lock_sessions", (sessions,))
+        # A lock has made the transaction have an id; it is asked for together with what comes next.
+        mark = raw.execute("SELECT pg_current_xact_id()::text") if sessions else None
+        for job in jobs:
+            self._run_job(connection, job)
+        if not connection.writes:
+            raw.execute("ROLLBACK")
+            return
+        row = (mark or raw.execute("SELECT pg_current_xact_id()::text")).fetchone()
+        assert row is not None
+        attempt.id = row[0]
+        attempt.ended = True
+        raw.execute("COMMIT")
+        self._notify(raw, jobs)
+
+    def _run_job(self, connection: PostgresConnection, job: Job[Any]) -> None:
+        before = connection.writes
+        job.transaction, job.error = Transaction(connection), None
+        try:
+            job.result = job.write(job.transaction)
+        except psycopg.Error:
+            raise
+        except Unreadable as error:
+            job.error = translate(error, self._address)
+            job.error.__cause__ = error
+        except BaseException as error:  # noqa: BLE001  # handed to whoever awaits the job
+            job.error = error
+        if job.error is not None and connection.writes != before:
+            raise _Spoiled
+
+    def _notify(self, raw: Raw, jobs: Sequence[Job[Any]]) -> None:
+        """Behind the commit and not in it: there it would make all commits of the server wait for each other."""
+        change = sum_of(job.transaction for job in jobs if job.transaction is not None and job.error is None)
+        if change is not None:
+            with contextlib.suppress(psycopg.Error):
+                raw.execute("SELECT pg_notify($1, $2)", (self._channel, self._sender + encode(change, MAX_NOTICE)))
