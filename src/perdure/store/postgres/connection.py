@@ -9,11 +9,13 @@ nobody else has to know.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any, TypeAlias
+import contextlib
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeAlias, TypeVar
 
 import psycopg
 from psycopg.adapt import Buffer, Dumper, Loader
+from psycopg.pq import TransactionStatus
 
 from perdure.store.codec import LongText, Packed
 from perdure.store.sql.connection import Fact, Rows
@@ -26,6 +28,8 @@ QUERIES = parse_queries(read_text(PACKAGE, "queries.sql"))
 
 _TEXTS = {name: query.sql.encode() for name, query in QUERIES.items()}
 _WRITES = frozenset(name for name, query in QUERIES.items() if not query.sql.startswith(("SELECT", "WITH")))
+
+T = TypeVar("T")
 
 Raw: TypeAlias = "psycopg.Connection[tuple[Any, ...]]"
 
@@ -77,6 +81,33 @@ def adapt(raw: Raw) -> None:
         raw.adapters.register_dumper(kind, _NumberDumper)
     raw.adapters.register_dumper(str, _TextDumper)
     raw.adapters.register_loader("text", _TextLoader)
+
+
+def in_transaction(raw: Raw, begin: str, work: Callable[[], T]) -> T:
+    """Runs ``work`` in a transaction, with statements sent ahead of their answers.  What it does not commit is undone.
+
+    Whatever goes wrong, the connection is outside of any transaction afterwards, unless it is broken.
+
+    Raises:
+        psycopg.Error: a statement failed, perhaps one whose answer nobody asked for.
+        And all that ``work`` raises.
+    """
+    failure: BaseException | None = None
+    with raw.pipeline() as pipeline:
+        try:
+            raw.execute(begin)
+            found = work()
+            pipeline.sync()
+        except BaseException as error:  # noqa: BLE001  # raised again below, where the pipeline has ended in order
+            failure = error
+            with contextlib.suppress(psycopg.Error):
+                pipeline.sync()
+    if raw.info.transaction_status is not TransactionStatus.IDLE and not raw.closed:
+        # Past the driver, which would forget all statements that it has prepared.
+        raw.pgconn.exec_(b"ROLLBACK")
+    if failure is not None:
+        raise failure
+    return found
 
 
 class PostgresConnection:

@@ -8,7 +8,7 @@ from typing import TypeVar
 import psycopg
 
 from perdure.store.codec import Unreadable
-from perdure.store.postgres.connection import PostgresConnection, Raw
+from perdure.store.postgres.connection import PostgresConnection, Raw, in_transaction
 from perdure.store.postgres.errors import is_lost, translate
 from perdure.store.postgres.schema import Database
 from perdure.store.postgres.watch import Watch
@@ -59,14 +59,10 @@ class PostgresReader:
             self._raw = None
 
     def _in_one_state(self, raw: Raw, read: Read[T]) -> T:
-        with self._watch.over(raw):
-            try:
-                with raw.pipeline():
-                    raw.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
-                    found = read(PostgresConnection(raw))
-                    raw.execute("COMMIT")
-            except BaseException:
-                if not raw.closed:
-                    raw.execute("ROLLBACK")
-                raise
+        def work() -> T:
+            found = read(PostgresConnection(raw))
+            raw.execute("COMMIT")
             return found
+
+        with self._watch.over(raw):
+            return in_transaction(raw, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY", work)

@@ -20,7 +20,7 @@ import psycopg
 
 from perdure.store.base import Change
 from perdure.store.codec import Unreadable
-from perdure.store.postgres.connection import PostgresConnection, Raw
+from perdure.store.postgres.connection import PostgresConnection, Raw, in_transaction
 from perdure.store.postgres.errors import is_lost, is_repeatable, translate
 from perdure.store.postgres.schema import Database
 from perdure.store.postgres.watch import Watch
@@ -161,13 +161,7 @@ class PostgresWriter(Writer):
         connection = PostgresConnection(raw)
         try:
             with self._watch.over(raw):
-                try:
-                    with raw.pipeline():
-                        self._transact(connection, jobs, attempt)
-                except (psycopg.Error, _Spoiled):
-                    if not raw.closed:
-                        raw.execute("ROLLBACK")
-                    raise
+                in_transaction(raw, "BEGIN", lambda: self._transact(connection, jobs, attempt))
         except _Spoiled:
             return len(jobs) == 1
         if connection.writes:
@@ -176,7 +170,6 @@ class PostgresWriter(Writer):
 
     def _transact(self, connection: PostgresConnection, jobs: Sequence[Job[Any]], attempt: _Attempt) -> None:
         raw = connection.raw
-        raw.execute("BEGIN")
         sessions = sorted({session_id for job in jobs for session_id in job.sessions})
         if sessions:
             connection.lock("lock_sessions", (sessions,))
@@ -185,7 +178,6 @@ class PostgresWriter(Writer):
         for job in jobs:
             self._run_job(connection, job)
         if not connection.writes:
-            raw.execute("ROLLBACK")
             return
         row = (mark or raw.execute("SELECT pg_current_xact_id()::text")).fetchone()
         assert row is not None
