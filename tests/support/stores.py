@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -84,7 +85,11 @@ class PostgresBackend(Backend):
 
     async def die(self, store: SqlStore) -> None:
         assert isinstance(store, PostgresStore)
+        assert store._notices._raw is not None
+        session = store._notices._raw.info.backend_pid
         await store._notices.stop()
+        while self.server.run("SELECT 1 FROM pg_stat_activity WHERE pid = %s", (session,)):
+            await asyncio.sleep(0)  # The server notices, and lets go of the locks.
 
     def run(self, query: str) -> list[tuple[Any, ...]]:
         return self.server.run(query, schema=self.schema)

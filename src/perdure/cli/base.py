@@ -15,8 +15,9 @@ from click.core import ParameterSource
 
 from perdure.client import AgentSessionClient
 from perdure.engine.base import Engine
-from perdure.engine.open import open_engine, sqlite_path
+from perdure.engine.open import open_engine
 from perdure.errors import ERROR_TABLE, PerdureError, StoreUnavailable
+from perdure.store.opening import POSTGRES_PREFIXES, sqlite_path, without_password
 
 DEFAULT_ENGINE = "sqlite:///perdure.db"
 ENGINE_VARIABLE = "PERDURE_ENGINE"
@@ -84,7 +85,7 @@ def engine_arguments() -> list[str]:
     """What a command that we suggest needs to reach the same store: nothing, when the environment says it anyway."""
     context = click.get_current_context()
     if context.get_parameter_source("address") is ParameterSource.COMMANDLINE:
-        return ["--engine", str(context.params["address"])]
+        return ["--engine", without_password(str(context.params["address"]))]
     return []
 
 
@@ -101,8 +102,8 @@ async def open_existing(address: str) -> AsyncGenerator[Engine, None]:
         StoreUnavailable: there is no store at the address.
         UsageError, StoreError
     """
-    path = sqlite_path(address)
-    if not os.path.exists(path):  # noqa: ASYNC240 - nothing else runs yet
+    path = None if address.startswith(POSTGRES_PREFIXES) else sqlite_path(address)
+    if path is not None and not os.path.exists(path):  # noqa: ASYNC240 - nothing else runs yet
         raise StoreUnavailable(
             f"there is no {path}, so no session either. Name the store with --engine or {ENGINE_VARIABLE}, or start a "
             "session with 'perdure chat'",

@@ -34,6 +34,7 @@ from perdure.store.base import (
     Request,
     SessionFilter,
     SessionWrite,
+    Worker,
 )
 from perdure.store.sql import answers, claims, client, reading, workers
 from perdure.store.sql.commit import check_lease, commit
@@ -51,6 +52,36 @@ class SqlStore(ABC):
         self._listeners: dict[object, Listener] = {}
 
     # ------------------------------------------------------------ what each store does its own way
+
+    @property
+    @abstractmethod
+    def address(self) -> str:
+        """The address that it was opened with, without secrets."""
+
+    @property
+    @abstractmethod
+    def commits(self) -> int:
+        """Transactions of the database that wrote something, since the store was opened."""
+
+    @abstractmethod
+    async def open(self) -> None:
+        """See ``SessionStore``."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """See ``SessionStore``."""
+
+    @abstractmethod
+    async def register_worker(self, worker: Worker, now_ms: int) -> None:
+        """See ``SessionStore``."""
+
+    @abstractmethod
+    async def unregister_worker(self, worker_id: str) -> None:
+        """See ``SessionStore``."""
+
+    @abstractmethod
+    async def reap_workers(self, now_ms: int, *, expired: bool = True) -> int:
+        """See ``SessionStore``."""
 
     @abstractmethod
     def _submit(self, write: Write[T], *sessions: str) -> asyncio.Future[T]:

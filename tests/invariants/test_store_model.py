@@ -1,4 +1,4 @@
-"""Random writes of clients and of two workers against the SQLite store, compared with a model that fits in the head.
+"""Random writes of clients and of two workers against each store, compared with a model that fits in the head.
 
 Invariants by their ids: J1 messages keep their order and begin once, J3 what is settled never changes, J5 the log has
 each message once, J6 an interrupt is answered once; and: only the holder of the newest fence writes, a request counts
@@ -18,6 +18,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from tests.support.postgres import Server
+from tests.support.stores import Backend, PostgresBackend, SqliteBackend
 from tests.unit.store.builders import (
     FLOW,
     IDLE,
@@ -69,7 +71,7 @@ from perdure.store.base import (
     TurnBegin,
     TurnChange,
 )
-from perdure.store.sqlite import SqliteStore
+from perdure.store.sql.store import SqlStore
 
 SESSIONS = ("a", "b")
 WORKERS = ("w0", "w1")
@@ -123,14 +125,14 @@ class Session:
 
 
 class StoreMachine(RuleBasedStateMachine):
-    """Two stores on one file, as two processes would have them, and the model."""
+    """Two stores on one place, as two processes would have them, and the model."""
 
     def __init__(self) -> None:
         super().__init__()
         self.runner = asyncio.Runner()
         self.directory = tempfile.TemporaryDirectory()
-        root = Path(self.directory.name)
-        self.stores = [SqliteStore(root / "x.db", durability="process", run_dir=root / "run") for _ in WORKERS]
+        self.backend = self.new_backend(Path(self.directory.name))
+        self.stores = [self.backend.new_store() for _ in WORKERS]
         for store, worker_id in zip(self.stores, WORKERS, strict=True):
             self.run(store.open())
             self.run(store.register_worker(worker(worker_id), NOW))
@@ -138,6 +140,9 @@ class StoreMachine(RuleBasedStateMachine):
         self.leases: list[Lease] = []
         self.made = 0
         self.numbers: dict[tuple[str, int], int] = {}
+
+    def new_backend(self, folder: Path) -> Backend:
+        return SqliteBackend(folder / "x.db", folder / "run")
 
     def teardown(self) -> None:
         for store in self.stores:
@@ -253,13 +258,16 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(which=either)
     def die_and_come_back(self, which: int) -> None:
-        """The kernel lets go of the lock; the other worker notices; then the process starts again."""
-        self.stores[which]._locks.close()
+        """The system lets go of the lock; the other worker notices; then the process starts again."""
+        self.run(self.backend.die(self.stores[which]))
         assert self.run(self.stores[1 - which].reap_workers(NOW)) == 1
         for known in self.model.values():
             if known.owner == WORKERS[which]:
                 known.owner = None
         self.refused(LeaseLost, self.stores[which].renew_worker(WORKERS[which], NOW))
+        self.run(self.stores[which].close())
+        self.stores[which] = self.backend.new_store()
+        self.run(self.stores[which].open())
         self.run(self.stores[which].register_worker(worker(WORKERS[which]), NOW))
 
     @rule(which=either)
@@ -436,7 +444,7 @@ class StoreMachine(RuleBasedStateMachine):
             self._turn_is_as_the_model_says(store, session_id, known)
             self._ring_is_as_the_model_says(store, session_id, known)
 
-    def _turn_is_as_the_model_says(self, store: SqliteStore, session_id: str, known: Session) -> None:
+    def _turn_is_as_the_model_says(self, store: SqlStore, session_id: str, known: Session) -> None:
         if known.turn is None:
             return
         recorded = self.run(store.read_recorded_turn(session_id, known.turn.turn_id))
@@ -447,7 +455,7 @@ class StoreMachine(RuleBasedStateMachine):
             call.request.call_id: (call.record.status, call.record.sequence) for call in recorded.calls if call.record
         } == known.turn.records
 
-    def _ring_is_as_the_model_says(self, store: SqliteStore, session_id: str, known: Session) -> None:
+    def _ring_is_as_the_model_says(self, store: SqlStore, session_id: str, known: Session) -> None:
         kept = self.run(store.read_events(session_id, None, 1000)).events
         cursors = [shown.cursor for shown in kept]
         assert cursors == sorted(cursors)
@@ -457,10 +465,27 @@ class StoreMachine(RuleBasedStateMachine):
             assert cursors, "the newest event fits, so it is kept"
 
 
+class PostgresMachine(StoreMachine):
+    """The same on PostgreSQL."""
+
+    server: Server
+
+    def new_backend(self, folder: Path) -> Backend:
+        return PostgresBackend(self.server, self.server.empty_schema())
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _server(postgres: Server) -> None:
+    PostgresMachine.server = postgres
+
+
+def _settings(examples: int) -> settings:
+    health = [HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large]
+    return settings(max_examples=examples, stateful_step_count=40, deadline=None, suppress_health_check=health)
+
+
 TestSqliteStoreAgainstItsModel = StoreMachine.TestCase
-TestSqliteStoreAgainstItsModel.settings = settings(
-    max_examples=30,
-    stateful_step_count=40,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large],
-)
+TestSqliteStoreAgainstItsModel.settings = _settings(30)
+
+TestPostgresStoreAgainstItsModel = PostgresMachine.TestCase
+TestPostgresStoreAgainstItsModel.settings = _settings(15)
