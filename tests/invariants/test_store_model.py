@@ -488,4 +488,4 @@ TestSqliteStoreAgainstItsModel = StoreMachine.TestCase
 TestSqliteStoreAgainstItsModel.settings = _settings(30)
 
 TestPostgresStoreAgainstItsModel = PostgresMachine.TestCase
-TestPostgresStoreAgainstItsModel.settings = _settings(15)
+TestPostgresStoreAgainstItsModel.settings = _settings(10)

@@ -88,8 +88,8 @@ class PostgresBackend(Backend):
         assert store._notices._raw is not None
         session = store._notices._raw.info.backend_pid
         await store._notices.stop()
-        while self.server.run("SELECT 1 FROM pg_stat_activity WHERE pid = %s", (session,)):
-            await asyncio.sleep(0)  # The server notices, and lets go of the locks.
+        while self.server.run("SELECT 1 FROM pg_stat_activity WHERE pid = %s", (session,)):  # noqa: ASYNC110 - see below
+            await asyncio.sleep(0)  # the server notices, and lets go of the locks
 
     def run(self, query: str) -> list[tuple[Any, ...]]:
         return self.server.run(query, schema=self.schema)

@@ -61,6 +61,12 @@ class World:
     def database(self) -> Path:
         return self.folder / "play.db"
 
+    @property
+    def address(self) -> str:
+        """Of the store: a SQLite file in the folder, unless the test has said otherwise."""
+        said = self.folder / "address"
+        return said.read_text() if said.exists() else f"sqlite:///{self.database}"
+
     def note(self, line: str) -> None:
         """Adds a line; whole, whoever else writes."""
         file = os.open(self.folder / "world.txt", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
@@ -142,7 +148,7 @@ class World:
         return AgentSessionFlow("Play", PlayRunner(self.script), "Play", interrupt_deadline=deadline)
 
     def engine(self, *flows: AgentSessionFlow, options: WorkerOptions | None = None) -> Engine:
-        return open_engine(f"sqlite:///{self.database}", flows=flows, durability="process", options=options)
+        return open_engine(self.address, flows=flows, durability="process", options=options)
 
     def worker(
         self, *, lease: float = 10, grace: float = 30, linger: float = 60, max_sessions: int = 200
