@@ -9,7 +9,6 @@ nobody else has to know.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeAlias, TypeVar
 
@@ -30,6 +29,9 @@ _TEXTS = {name: query.sql.encode() for name, query in QUERIES.items()}
 _WRITES = frozenset(name for name, query in QUERIES.items() if not query.sql.startswith(("SELECT", "WITH")))
 
 T = TypeVar("T")
+
+_PLANNED_ANEW = frozenset(name for name in QUERIES if name.startswith("list_"))
+"""What is best done one way for one parameter, and another way for another."""
 
 Raw: TypeAlias = "psycopg.Connection[tuple[Any, ...]]"
 
@@ -93,15 +95,15 @@ def in_transaction(raw: Raw, begin: str, work: Callable[[], T]) -> T:
         And all that ``work`` raises.
     """
     failure: BaseException | None = None
-    with raw.pipeline() as pipeline:
-        try:
-            raw.execute(begin)
-            found = work()
-            pipeline.sync()
-        except BaseException as error:  # noqa: BLE001  # raised again below, where the pipeline has ended in order
-            failure = error
-            with contextlib.suppress(psycopg.Error):
-                pipeline.sync()
+    try:
+        with raw.pipeline():
+            try:
+                raw.execute(begin)
+                found = work()
+            except BaseException as error:  # noqa: BLE001  # raised again below, where the pipeline has ended in order
+                failure = error
+    except psycopg.Error as error:
+        failure = failure or error
     if raw.info.transaction_status is not TransactionStatus.IDLE and not raw.closed:
         # Past the driver, which would forget all statements that it has prepared.
         raw.pgconn.exec_(b"ROLLBACK")
@@ -144,7 +146,7 @@ class PostgresConnection:
     def execute(self, name: str, facts: Sequence[Fact] = ()) -> Rows:
         if name in _WRITES:
             self.writes += 1
-        return self.raw.execute(_TEXTS[name], facts)
+        return self.raw.execute(_TEXTS[name], facts, prepare=False if name in _PLANNED_ANEW else None)
 
     def executemany(self, name: str, rows: Sequence[Sequence[Fact]]) -> None:
         for facts in rows:

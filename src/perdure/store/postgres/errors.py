@@ -11,6 +11,8 @@ import psycopg
 from psycopg import errors as pg
 
 from perdure.errors import (
+    PayloadTooLarge,
+    PerdureError,
     StoreAccessDenied,
     StoreBusy,
     StoreCorrupt,
@@ -21,13 +23,13 @@ from perdure.errors import (
     StoreTooNew,
     StoreUnavailable,
 )
-from perdure.store.codec import Unreadable
+from perdure.store.codec import MAX_NAME_BYTES, Unreadable
 
 _LOST = frozenset({"57P01", "57P02", "57P03", "57P05", "25P03"})
 """The server ended the session: a shutdown, an administrator, a session that stood still too long."""
 
 _DENIED = re.compile(
-    r"authentication failed|no password supplied|no pg_hba\.conf entry|role .* does not exist|permission denied", re.I
+    r"authentication failed|no password supplied|pg_hba\.conf|role .* does not exist|permission denied", re.I
 )
 _NO_DATABASE = re.compile(r"database .* does not exist", re.I)
 
@@ -46,7 +48,7 @@ def is_repeatable(error: BaseException) -> bool:
     return isinstance(error, (pg.DeadlockDetected, pg.SerializationFailure))
 
 
-def translate(error: psycopg.Error | OSError | Unreadable, address: str, *, waited: float = 0.0) -> StoreError:
+def translate(error: psycopg.Error | OSError | Unreadable, address: str, *, waited: float = 0.0) -> PerdureError:
     """What ``error`` means for whoever uses the store.  ``waited``: seconds spent on trying again."""
     if isinstance(error, Unreadable):
         return corrupt(address, error.where, error.reason)
@@ -70,7 +72,17 @@ def translate(error: psycopg.Error | OSError | Unreadable, address: str, *, wait
             return busy(address, waited, reason)
         case pg.DataCorrupted() | pg.IndexCorrupted():
             return corrupt(address, "the database", reason)
-        case psycopg.OperationalError() | OSError():
+        case pg.ProgramLimitExceeded():
+            return PayloadTooLarge(
+                f"{address}: a name (an id, a key) is longer than PostgreSQL can index, which is about 2,700 bytes "
+                f"({reason}); use a shorter one",
+                where=address,
+                size=None,
+                limit=MAX_NAME_BYTES,
+            )
+        case pg.TooManyConnections() | OSError():
+            return _unreachable(address, reason)
+        case _ if is_lost(error, None):
             return _unreachable(address, reason)
         case _:
             return StoreError(

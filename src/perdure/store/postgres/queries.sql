@@ -218,12 +218,10 @@ SELECT session_key FROM sessions WHERE owner = $1 AND session_id <> ALL ($2) ORD
 
 -- name: lock_to_check
 -- The same for the sessions that were recorded under other code than a worker has, or are blocked.
-SELECT s.session_key
-FROM unnest($1::text[], $2::text[]) AS served (flow_type, definition)
-JOIN sessions AS s ON s.flow_type = served.flow_type
-WHERE s.open_turn_key IS NOT NULL AND s.owner IS NULL AND s.due_since_ms IS NULL
-  AND (s.blocked IS NOT NULL OR s.definition IS DISTINCT FROM served.definition)
-ORDER BY s.session_key FOR UPDATE OF s;
+SELECT session_key FROM sessions
+WHERE open_turn_key IS NOT NULL AND flow_type = ANY ($1::text[]) AND owner IS NULL AND due_since_ms IS NULL
+  AND (blocked IS NOT NULL OR definition IS DISTINCT FROM ($2::text[])[array_position($1::text[], flow_type::text)])
+ORDER BY session_key FOR UPDATE;
 
 -- name: worker_lock
 -- Takes the lock that says that a worker's process lives; the database session keeps it.

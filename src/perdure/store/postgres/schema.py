@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from typing import Any, Literal
-from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, quote, urlencode
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
@@ -116,11 +116,11 @@ def parse_address(address: str, durability: Durability, patience: float) -> Data
         UsageError: it is no such address.  The message holds nothing of it that may be secret.
     """
     try:
-        parts = urlsplit(address)
-        options = parse_qsl(parts.query, keep_blank_values=True)
+        place, _, query = address.partition("?")
+        options = parse_qsl(query, keep_blank_values=True, strict_parsing=bool(query))
         schema = dict(options).get("schema", DEFAULT_SCHEMA)
         rest = urlencode([(name, value) for name, value in options if name != "schema"], quote_via=quote)
-        facts: dict[str, Any] = conninfo_to_dict(urlunsplit(parts._replace(query=rest)))
+        facts: dict[str, Any] = conninfo_to_dict(f"{place}?{rest}")
     except (ValueError, psycopg.Error):
         raise UsageError(
             "this is no address of a PostgreSQL database; use postgresql://USER:PASSWORD@HOST:PORT/DATABASE, with "

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from perdure.session.model import JsonObject, JsonValue
-from perdure.store.codec import Packed, from_json, pack, to_json
+from perdure.store.codec import Packed, ensure_name_fits, from_json, pack, to_json
 from perdure.store.sql.connection import Connection
 from perdure.store.sql.rows import load
 from perdure.store.sql.transaction import Transaction
@@ -49,6 +49,7 @@ def split_delta(delta: Mapping[str, JsonValue], where: str) -> StateDelta:
     for name, value in delta.items():
         if name.startswith(TEMP_PREFIX):
             continue
+        ensure_name_fits(name, f"{where} key {name[:40]!r}...")
         place = f"{where} key {name!r}"
         text = to_json(value, place)
         packed = pack(text, place)
