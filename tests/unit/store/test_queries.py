@@ -20,8 +20,12 @@ BOTH = pytest.mark.parametrize(
 ONLY_SQLITE = {"payload_insert", "payload_ref_insert", "payload_text", "delete_payloads", "delete_payload_refs"}
 """PostgreSQL keeps long texts apart by itself."""
 
-ONLY_POSTGRES = {"lock_sessions", "lock_owned", "lock_to_check", "worker_lock", "worker_unlock"}
-"""SQLite has one writer at a time, and its workers lock files."""
+ONLY_POSTGRES = {
+    *("lock_sessions", "lock_owned", "lock_to_check"),
+    *("worker_lock", "worker_unlock"),
+    *("writer_mark", "writer_last", "writer_forget"),
+}
+"""SQLite has one writer at a time, its workers lock files, and it has no connection to lose."""
 
 
 @BOTH

@@ -38,9 +38,11 @@ def is_lost(error: BaseException, raw: psycopg.Connection[tuple[object, ...]] | 
     """Whether the connection is gone, and another one may do better."""
     if raw is not None and raw.closed:
         return True
-    if not isinstance(error, psycopg.OperationalError):
+    if not isinstance(error, psycopg.Error):
         return False
-    return error.sqlstate is None or error.sqlstate in _LOST or error.sqlstate.startswith("08")
+    if error.sqlstate is None:
+        return isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError))
+    return error.sqlstate in _LOST or error.sqlstate.startswith("08")
 
 
 def is_repeatable(error: BaseException) -> bool:

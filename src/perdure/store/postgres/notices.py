@@ -15,6 +15,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable
+from typing import TypeVar
 
 import psycopg
 
@@ -32,6 +33,8 @@ SAFETY_POLL = 5.0
 
 LOCK_TRIES = 5
 """Others who look whether a lock is free hold it for a moment."""
+
+T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
@@ -60,6 +63,8 @@ class Notices:
         self._loop = loop
         self._tell = tell
         self._raw: Raw | None = None
+        self._watched: int | None = None
+        """The file descriptor that the event loop watches; a broken connection no longer knows it."""
         self._in_use = asyncio.Lock()
         self._broken = asyncio.Event()
         self._keeping: asyncio.Task[None] | None = None
@@ -119,13 +124,15 @@ class Notices:
             raw = self._raw
             if raw is None:
                 raise unavailable(self._database.address, "the connection is broken, and being made anew")
-            self._loop.remove_reader(raw.fileno())
+            self._unwatch()
             try:
-                taken = await self._loop.run_in_executor(None, self._lock, raw, name, worker_id)
-            except (psycopg.Error, OSError) as error:
+                taken = await self._in_thread(lambda: self._lock(raw, name, worker_id))
+            except BaseException as error:
                 self._break()
-                raise translate(error, self._database.address) from error
-            self._loop.add_reader(raw.fileno(), self._on_readable, raw)
+                if isinstance(error, (psycopg.Error, OSError)):
+                    raise translate(error, self._database.address) from error
+                raise
+            self._watch_for_news(raw)
             return taken
 
     def _lock(self, raw: Raw, name: str, worker_id: str) -> bool:
@@ -138,14 +145,30 @@ class Notices:
                 time.sleep(PAUSES[1])
             return False
 
+    async def _in_thread(self, work: Callable[[], T]) -> T:
+        """Runs ``work`` in a thread; when this is cancelled, not before the thread is done with the connection."""
+        working = self._loop.run_in_executor(None, work)
+        try:
+            return await asyncio.shield(working)
+        except asyncio.CancelledError:
+            await asyncio.gather(working, return_exceptions=True)
+            raise
+
     # ------------------------------------------------------------ the connection
 
     async def _connect(self) -> None:
         async with self._in_use:
-            raw = await self._loop.run_in_executor(None, self._new_connection, frozenset(self._locks))
-            self._raw = raw
+            locks = frozenset(self._locks)
+            made: list[Raw] = []
+            try:
+                await self._in_thread(lambda: made.append(self._new_connection(locks)))
+            except asyncio.CancelledError:
+                for raw in made:
+                    raw.close()
+                raise
+            self._raw = raw = made[0]
             self._broken.clear()
-            self._loop.add_reader(raw.fileno(), self._on_readable, raw)
+            self._watch_for_news(raw)
 
     def _new_connection(self, locks: frozenset[str]) -> Raw:
         raw = self._database.connect()
@@ -160,11 +183,19 @@ class Notices:
         return raw
 
     def _disconnect(self) -> None:
+        self._unwatch()
         raw, self._raw = self._raw, None
         if raw is not None:
-            with contextlib.suppress(psycopg.Error, OSError, ValueError):
-                self._loop.remove_reader(raw.fileno())
             raw.close()
+
+    def _watch_for_news(self, raw: Raw) -> None:
+        self._watched = raw.fileno()
+        self._loop.add_reader(self._watched, self._on_readable, raw)
+
+    def _unwatch(self) -> None:
+        if self._watched is not None:
+            self._loop.remove_reader(self._watched)
+            self._watched = None
 
     def _break(self) -> None:
         """The connection is of no use any more."""

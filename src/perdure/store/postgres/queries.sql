@@ -223,6 +223,20 @@ WHERE open_turn_key IS NOT NULL AND flow_type = ANY ($1::text[]) AND owner IS NU
   AND (blocked IS NOT NULL OR definition IS DISTINCT FROM ($2::text[])[array_position($1::text[], flow_type::text)])
 ORDER BY session_key FOR UPDATE;
 
+-- name: writer_mark
+-- A transaction begins: its number is on disk if and only if all of it is.  The row stays locked until it has ended.
+INSERT INTO writers (writer_id, number, seen_ms) VALUES ($1, $2, (extract(epoch FROM clock_timestamp()) * 1000)::bigint)
+ON CONFLICT (writer_id) DO UPDATE SET number = excluded.number, seen_ms = excluded.seen_ms
+RETURNING number;
+
+-- name: writer_last
+-- The number of the last transaction that was carried out; waits for one that is under way.
+SELECT number FROM writers WHERE writer_id = $1 FOR UPDATE;
+
+-- name: writer_forget
+-- This writer has ended, and those that have not written for so many milliseconds are long gone.
+DELETE FROM writers WHERE writer_id = $1 OR seen_ms < (extract(epoch FROM clock_timestamp()) * 1000)::bigint - $2::bigint;
+
 -- name: worker_lock
 -- Takes the lock that says that a worker's process lives; the database session keeps it.
 SELECT pg_try_advisory_lock(hashtextextended(current_schema || '/' || $1::text, 0));

@@ -33,7 +33,7 @@ DEFAULT_SCHEMA = "perdure"
 
 _SCHEMA_NAME = re.compile(r"[a-z_][a-z0-9_]{0,47}")
 
-LOCK_TIMEOUT_MS = 5_000
+LOCK_TIMEOUT_MS = 10_000
 """How long a statement waits for another transaction before ``StoreBusy``."""
 
 IDLE_TIMEOUT_MS = 5_000

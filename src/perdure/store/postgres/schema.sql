@@ -306,3 +306,11 @@ CREATE TABLE worker_flows (
 );
 
 CREATE INDEX worker_flows_by_worker ON worker_flows (worker_id);
+
+-- What each store that is open has written: the number of its last transaction, so that it can find out whether one was
+-- carried out whose connection broke.
+CREATE TABLE writers (
+    writer_id label  PRIMARY KEY,
+    number    bigint NOT NULL,
+    seen_ms   bigint NOT NULL          -- by the clock of this server
+) WITH (fillfactor = 50);

@@ -115,9 +115,10 @@ class PostgresStore(SqlStore):
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(None, prepare, self._database, released_schema(), self._clock.now_ms())
         watch = Watch(self._database.patience)
-        channel, sender = f"perdure/{self._database.schema}", self._ids.new_id()[:SENDER_LENGTH].ljust(SENDER_LENGTH)
+        channel, name = f"perdure/{self._database.schema}", self._ids.new_id()
+        sender = name[:SENDER_LENGTH].ljust(SENDER_LENGTH)
         notices = Notices(self._database, watch, channel, sender, loop, self._tell)
-        writer = PostgresWriter(self._database, watch, channel, sender, loop, self._tell)
+        writer = PostgresWriter(self._database, watch, channel, name, sender, loop, self._tell)
         readers = Readers(loop, partial(PostgresReader, self._database, watch), self._size)
         try:
             await notices.start()

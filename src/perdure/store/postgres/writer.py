@@ -3,8 +3,9 @@
 A group locks the sessions that it is about in one order, so that groups of different processes never wait for each
 other in a circle.  What can be sent together is (pipeline mode): a write of an owner takes two round trips.
 
-When the connection breaks, the writer gets another one and finds out whether the transaction was carried out: its id
-tells.  If it was not, it is run again.
+When the connection breaks, the writer gets another one and finds out whether the transaction was carried out: each one
+writes its number into a row of this writer's own.  If it was not, it is run again.  (PostgreSQL's own transaction ids
+do not tell: after a crash they are given out again.)
 """
 
 from __future__ import annotations
@@ -31,6 +32,9 @@ from perdure.store.sql.writer import Job, Writer
 PAUSES = (0.0, 0.02, 0.05, 0.1, 0.2, 0.5)
 """Seconds between tries to get a connection; the last one repeats."""
 
+FORGET_AFTER_MS = 24 * 3_600_000
+"""How long a writer that did not end in order is remembered; much longer than any waits for its connection."""
+
 MAX_NOTICE = 7_000
 """Bytes of session ids in a notification; PostgreSQL takes 8,000 in all."""
 
@@ -43,7 +47,7 @@ class _Spoiled(Exception):
 class _Attempt:
     """One run of a transaction."""
 
-    id: str | None = None
+    number: int
     ended: bool = False
     """Its end was sent, so it may have been carried out."""
 
@@ -53,6 +57,7 @@ class PostgresWriter(Writer):
 
     Args:
         channel: where others listen.
+        name: of this writer, unlike any other's.
         sender: goes with each notification, so that a store does not hear itself.
     """
 
@@ -61,6 +66,7 @@ class PostgresWriter(Writer):
         database: Database,
         watch: Watch,
         channel: str,
+        name: str,
         sender: str,
         loop: asyncio.AbstractEventLoop,
         on_change: Callable[[Change], None],
@@ -69,18 +75,32 @@ class PostgresWriter(Writer):
         self._database = database
         self._watch = watch
         self._channel = channel
+        self._name = name
         self._sender = sender
+        self._number = 0
         self._raw: Raw | None = None
         self._given_up = False
         """The server was away for too long: until it is back, each group tries once."""
 
     def connect(self) -> None:
         self._raw = self._database.connect()
+        if self._number == 0:
+            self._forget(self._raw)
 
     def disconnect(self) -> None:
         if self._raw is not None:
-            self._raw.close()
-            self._raw = None
+            with contextlib.suppress(psycopg.Error):
+                self._forget(self._raw)
+        self._drop()
+
+    def _forget(self, raw: Raw) -> None:
+        with self._watch.over(raw):
+            PostgresConnection(raw).execute("writer_forget", (self._name, FORGET_AFTER_MS))
+
+    def _drop(self) -> None:
+        raw, self._raw = self._raw, None
+        if raw is not None:
+            raw.close()
 
     def groups(self, jobs: list[Job[Any]]) -> list[list[Job[Any]]]:
         """What does not say which sessions it is about locks them by itself, and so must hold no others."""
@@ -97,21 +117,21 @@ class PostgresWriter(Writer):
     def commit(self, jobs: Sequence[Job[Any]]) -> bool:
         deadline = time.monotonic() + (0.0 if self._given_up else self._database.patience)
         tries = 0
-        attempt = _Attempt()
+        attempt = self._new_attempt()
         for job in jobs:
             job.error = None
         while True:
             try:
                 raw = self._connected()
-                if attempt.ended and self._was_carried_out(raw, attempt, deadline):
+                if attempt.ended and self._was_carried_out(raw, attempt):
                     self._given_up = False
                     return True
-                attempt = _Attempt()
+                attempt = self._new_attempt()
                 done = self._try(raw, jobs, attempt)
             except (psycopg.Error, OSError) as error:
                 lost = is_lost(error, self._raw)
                 if lost:
-                    self.disconnect()
+                    self._drop()
                 if not (lost or is_repeatable(error)) or time.monotonic() > deadline:
                     self._given_up = lost
                     return self._fail(jobs, error, attempt)
@@ -127,19 +147,18 @@ class PostgresWriter(Writer):
         assert self._raw is not None
         return self._raw
 
-    def _was_carried_out(self, raw: Raw, attempt: _Attempt, deadline: float) -> bool:
-        """Whether a transaction whose connection broke while it ended is on disk."""
-        while True:
-            row = raw.execute("SELECT pg_xact_status($1::xid8)", (attempt.id,)).fetchone()
-            if row != ("in progress",):
-                break
-            if time.monotonic() > deadline:
-                raise psycopg.OperationalError("the server has not ended the transaction yet")
-            time.sleep(PAUSES[1])
-        if row == ("committed",):
-            self.commits += 1
-            return True
-        return False
+    def _new_attempt(self) -> _Attempt:
+        self._number += 1
+        return _Attempt(self._number)
+
+    def _was_carried_out(self, raw: Raw, attempt: _Attempt) -> bool:
+        """Whether a transaction whose connection broke while it ended is on disk; waits until it has ended."""
+        with self._watch.over(raw):
+            row = PostgresConnection(raw).execute("writer_last", (self._name,)).fetchone()
+        if row != (attempt.number,):
+            return False
+        self.commits += 1
+        return True
 
     def _fail(self, jobs: Sequence[Job[Any]], error: psycopg.Error | OSError, attempt: _Attempt) -> bool:
         """The jobs cannot be written; a group that failed for another reason than the connection is taken apart."""
@@ -164,8 +183,7 @@ class PostgresWriter(Writer):
                 in_transaction(raw, "BEGIN", lambda: self._transact(connection, jobs, attempt))
         except _Spoiled:
             return len(jobs) == 1
-        if connection.writes:
-            self.commits += 1
+        self.commits += attempt.ended
         return True
 
     def _transact(self, connection: PostgresConnection, jobs: Sequence[Job[Any]], attempt: _Attempt) -> None:
@@ -173,15 +191,13 @@ class PostgresWriter(Writer):
         sessions = sorted({session_id for job in jobs for session_id in job.sessions})
         if sessions:
             connection.lock("lock_sessions", (sessions,))
-        # A lock has made the transaction have an id; it is asked for together with what comes next.
-        mark = raw.execute("SELECT pg_current_xact_id()::text") if sessions else None
+        mark = connection.execute("writer_mark", (self._name, attempt.number))
+        unmarked = connection.writes
         for job in jobs:
             self._run_job(connection, job)
-        if not connection.writes:
+        if connection.writes == unmarked:
             return
-        row = (mark or raw.execute("SELECT pg_current_xact_id()::text")).fetchone()
-        assert row is not None
-        attempt.id = row[0]
+        mark.fetchone()  # Usually it is here already.  Nobody may ask for the number before it is locked.
         attempt.ended = True
         raw.execute("COMMIT")
         self._notify(raw, jobs)

@@ -182,7 +182,7 @@ def big(postgres: Server) -> Iterator[psycopg.Connection[tuple[Any, ...]]]:
     postgres.drop(schema)
 
 
-SMALL_TABLES = {"workers", "worker_flows", "meta"}
+SMALL_TABLES = {"workers", "worker_flows", "writers", "meta"}
 
 
 def _nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
