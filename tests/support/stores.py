@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sqlite3
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -26,6 +27,11 @@ class Backend(ABC):
     @abstractmethod
     def new_store(self, **options: Any) -> SqlStore:
         """A store on this place, not open yet; each is one more, as another process would have it."""
+
+    @property
+    @abstractmethod
+    def arguments(self) -> tuple[str, ...]:
+        """The place, for ``tests.crash.store_child``."""
 
     @abstractmethod
     async def die(self, store: SqlStore) -> None:
@@ -53,6 +59,10 @@ class SqliteBackend(Backend):
     def new_store(self, **options: Any) -> SqliteStore:
         defaults: dict[str, Any] = {"durability": "process", "run_dir": self.run_dir}
         return SqliteStore(self.path, **(defaults | options))
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        return "sqlite", os.fspath(self.path), os.fspath(self.run_dir)
 
     async def die(self, store: SqlStore) -> None:
         assert isinstance(store, SqliteStore)
@@ -82,6 +92,10 @@ class PostgresBackend(Backend):
     def new_store(self, **options: Any) -> PostgresStore:
         defaults: dict[str, Any] = {"durability": "process", "leases": AT_ONCE}
         return PostgresStore(self.server.address(self.schema), **(defaults | options))
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        return "postgresql", self.server.address(self.schema)
 
     async def die(self, store: SqlStore) -> None:
         assert isinstance(store, PostgresStore)

@@ -97,6 +97,7 @@ class Notices:
             await asyncio.gather(self._keeping, return_exceptions=True)
             self._keeping = None
         self._disconnect()
+        self._locks.clear()
 
     # ------------------------------------------------------------ locks
 

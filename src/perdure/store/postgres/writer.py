@@ -85,7 +85,11 @@ class PostgresWriter(Writer):
     def connect(self) -> None:
         self._raw = self._database.connect()
         if self._number == 0:
-            self._forget(self._raw)
+            try:
+                self._forget(self._raw)
+            except BaseException:
+                self._drop()
+                raise
 
     def disconnect(self) -> None:
         if self._raw is not None:

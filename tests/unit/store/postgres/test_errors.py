@@ -149,6 +149,9 @@ async def test_a_user_that_may_not_make_a_schema_is_told_what_to_grant(strict: S
     await store.close()
     strict.run("REVOKE ALL ON ALL TABLES IN SCHEMA denied FROM guest")
     strict.run("GRANT SELECT ON ALL TABLES IN SCHEMA denied TO guest")
+    with pytest.raises(StoreAccessDenied, match="permission denied"):
+        await store.open()
+    strict.run("GRANT DELETE, INSERT, UPDATE ON denied.writers TO guest")
     await store.open()
     with pytest.raises(StoreAccessDenied, match="permission denied"):
         await store.create_session(new_session("other"), None, request(), NOW)
