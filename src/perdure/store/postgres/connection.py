@@ -85,7 +85,7 @@ def adapt(raw: Raw) -> None:
     raw.adapters.register_loader("text", _TextLoader)
 
 
-def in_transaction(raw: Raw, begin: str, work: Callable[[], T]) -> T:
+def in_transaction(raw: Raw, begin: bytes, work: Callable[[], T]) -> T:
     """Runs ``work`` in a transaction, with statements sent ahead of their answers.  What it does not commit is undone.
 
     Whatever goes wrong, the connection is outside of any transaction afterwards, unless it is broken.
@@ -95,11 +95,12 @@ def in_transaction(raw: Raw, begin: str, work: Callable[[], T]) -> T:
         And all that ``work`` raises.
     """
     failure: BaseException | None = None
+    found: list[T] = []
     try:
         with raw.pipeline():
             try:
                 raw.execute(begin)
-                found = work()
+                found.append(work())
             except BaseException as error:  # noqa: BLE001  # raised again below, where the pipeline has ended in order
                 failure = error
     except psycopg.Error as error:
@@ -109,7 +110,7 @@ def in_transaction(raw: Raw, begin: str, work: Callable[[], T]) -> T:
         raw.pgconn.exec_(b"ROLLBACK")
     if failure is not None:
         raise failure
-    return found
+    return found[0]
 
 
 class PostgresConnection:

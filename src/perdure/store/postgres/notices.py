@@ -21,7 +21,7 @@ import psycopg
 
 from perdure.errors import StoreUnavailable
 from perdure.store.base import Change
-from perdure.store.postgres.connection import QUERIES, Raw
+from perdure.store.postgres.connection import PostgresConnection, Raw
 from perdure.store.postgres.errors import is_lost, translate, unavailable
 from perdure.store.postgres.schema import Database
 from perdure.store.postgres.watch import Watch
@@ -140,7 +140,7 @@ class Notices:
         """In a thread.  Notifications that come meanwhile are kept for later by libpq or told of by the handler."""
         with self._watch.over(raw):
             for _ in range(LOCK_TRIES):
-                row = raw.execute(QUERIES[name].sql, (worker_id,)).fetchone()
+                row = PostgresConnection(raw).execute(name, (worker_id,)).fetchone()
                 if row == (True,):
                     return True
                 time.sleep(PAUSES[1])
@@ -175,7 +175,7 @@ class Notices:
         raw = self._database.connect()
         try:
             raw.add_notify_handler(self._on_notify)
-            raw.execute(f'LISTEN "{self._channel}"')
+            raw.execute(f'LISTEN "{self._channel}"'.encode())
             for worker_id in locks:
                 self._lock(raw, "worker_lock", worker_id)
         except BaseException:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from typing import TypeVar
+from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 import psycopg
 
@@ -13,9 +14,24 @@ from perdure.store.postgres.errors import is_lost, translate
 from perdure.store.postgres.schema import Database
 from perdure.store.postgres.watch import Watch
 from perdure.store.postgres.writer import PAUSES
+from perdure.store.sql.connection import Connection
 from perdure.store.sql.reader import Read
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Look(Generic[T]):
+    """A read whose statements need not see the same state; so it needs no transaction, and fewer round trips."""
+
+    read: Read[T]
+
+    def __call__(self, connection: Connection) -> T:
+        return self.read(connection)
+
+
+def _is_look(read: object) -> bool:
+    return isinstance(read, Look)
 
 
 class PostgresReader:
@@ -36,7 +52,7 @@ class PostgresReader:
             try:
                 if self._raw is None:
                     self._raw = self._database.connect(read_only=True)
-                found = self._in_one_state(self._raw, read)
+                found = self._run(self._raw, read)
             except Unreadable as error:
                 raise translate(error, self._database.address) from error
             except (psycopg.Error, OSError) as error:
@@ -58,11 +74,15 @@ class PostgresReader:
             self._raw.close()
             self._raw = None
 
-    def _in_one_state(self, raw: Raw, read: Read[T]) -> T:
+    def _run(self, raw: Raw, read: Read[T]) -> T:
+        if _is_look(read):
+            with self._watch.over(raw):
+                return read(PostgresConnection(raw))
+
         def work() -> T:
             found = read(PostgresConnection(raw))
             raw.execute("COMMIT")
             return found
 
         with self._watch.over(raw):
-            return in_transaction(raw, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY", work)
+            return in_transaction(raw, b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY", work)

@@ -77,7 +77,9 @@ class Database:
             adapt(raw)
             settings = self._settings(read_only)
             calls = ", ".join(f"set_config(${2 * n + 1}, ${2 * n + 2}, false)" for n in range(len(settings)))
-            raw.execute(f"SELECT {calls}", [text for setting in settings.items() for text in setting], prepare=False)
+            raw.execute(
+                f"SELECT {calls}".encode(), [text for setting in settings.items() for text in setting], prepare=False
+            )
             if self.durability == "process":
                 raw.execute("SET synchronous_commit = off", prepare=False)
             else:
@@ -215,18 +217,18 @@ def _migrate(raw: Raw, database: Database, schema: Schema, now_ms: int) -> None:
             return
         if found == 0:
             if not _value(raw, "SELECT count(*) FROM pg_namespace WHERE nspname = $1", database.schema):
-                raw.execute(f'CREATE SCHEMA "{database.schema}"')
-            raw.execute(schema.create, prepare=False)
+                raw.execute(f'CREATE SCHEMA "{database.schema}"'.encode())
+            raw.execute(schema.create.encode(), prepare=False)
             facts = {"format": FORMAT, "schema_version": str(schema.version), "created_at_ms": str(now_ms)}
             for name, value in facts.items():
                 raw.execute("INSERT INTO meta VALUES ($1, $2)", (name, value))
         else:
             for version in range(found + 1, schema.version + 1):
-                raw.execute(schema.migrations[version], prepare=False)
+                raw.execute(schema.migrations[version].encode(), prepare=False)
             raw.execute("UPDATE meta SET value = $1 WHERE name = 'schema_version'", (str(schema.version),))
 
 
 def _value(raw: Raw, query: str, *facts: str) -> Any:
-    row = raw.execute(query, facts).fetchone()
+    row = raw.execute(query.encode(), facts).fetchone()
     assert row is not None
     return row[0]

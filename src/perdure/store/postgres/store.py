@@ -20,7 +20,7 @@ from perdure.ids import IdSource, RandomIds
 from perdure.store.base import Worker
 from perdure.store.postgres.errors import translate
 from perdure.store.postgres.notices import Notices
-from perdure.store.postgres.reader import PostgresReader
+from perdure.store.postgres.reader import Look, PostgresReader
 from perdure.store.postgres.schema import Durability, parse_address, prepare, released_schema
 from perdure.store.postgres.watch import Watch
 from perdure.store.postgres.writer import PostgresWriter
@@ -166,6 +166,9 @@ class PostgresStore(SqlStore):
     def _read_now(self, read: Read[T]) -> Awaitable[T]:
         return self._readers.read(read)
 
+    def _look(self, read: Read[T]) -> Awaitable[T]:
+        return self._readers.read(Look(read))
+
     def _lease_now_ms(self, now_ms: int) -> int | None:
         return None if self._leases.own_clock else now_ms
 
@@ -198,7 +201,7 @@ class PostgresStore(SqlStore):
     async def _gone(self, now_ms: int, expired: bool) -> list[str]:
         """Which workers died.  Whoever looks is alive, so the workers of this store are not asked about."""
         facts = (self._lease_now_ms(now_ms), list(self._notices.locks))
-        known = await self._read_now(lambda connection: connection.execute("workers_all", facts).fetchall())
+        known = await self._look(lambda connection: connection.execute("workers_all", facts).fetchall())
         now = time.monotonic()
         self._freed = {worker_id: self._freed.get(worker_id, now) for worker_id, _, free, _ in known if free}
         rules = self._leases

@@ -184,7 +184,7 @@ class PostgresWriter(Writer):
         connection = PostgresConnection(raw)
         try:
             with self._watch.over(raw):
-                in_transaction(raw, "BEGIN", lambda: self._transact(connection, jobs, attempt))
+                in_transaction(raw, b"BEGIN", lambda: self._transact(connection, jobs, attempt))
         except _Spoiled:
             return len(jobs) == 1
         self.commits += attempt.ended

@@ -31,7 +31,7 @@ from perdure.store.sql import rows
 from perdure.store.sql.answers import interrupt_not_found
 from perdure.store.sql.client import session_not_found
 from perdure.store.sql.connection import Connection, Row
-from perdure.store.sql.state import CURRENT, own_state, shared_state
+from perdure.store.sql.state import SessionState
 
 _NEWEST = f"{2**62}.{2**62}"
 _LIST_CURSOR = re.compile(r"(\d{1,19})\.(\d{1,19})")
@@ -58,6 +58,8 @@ def snapshot(connection: Connection, session_id: str, now_ms: int) -> AgentSnaps
 
 def _snapshot(row: Row, where: str, connection: Connection, session_id: str) -> AgentSnapshot:
     key, flow_type, app_name, user_id, status, blocked, _, *rest = row
+    pending = connection.execute("interrupts_pending", (key,))
+    state = SessionState(connection, key, session_id, app_name, user_id)
     tokens_in, tokens_out, model_calls, created, updated, queued, served, *turn_row = rest
     turn = None if turn_row[0] is None else rows.turn_info(turn_row, f"{where}, turn {turn_row[0]!r}")
     error: ErrorInfo | None = error_from_json(blocked, where)
@@ -70,12 +72,11 @@ def _snapshot(row: Row, where: str, connection: Connection, session_id: str) -> 
         status=SessionStatus(status),
         turn=turn,
         pending_interrupts=tuple(
-            rows.interrupt(pending, f"{where}, interrupt {pending[0]!r}", connection)
-            for pending in connection.execute("interrupts_pending", (key,)).fetchall()
+            rows.interrupt(one, f"{where}, interrupt {one[0]!r}", connection) for one in pending.fetchall()
         ),
         queued_messages=queued,
         usage=Usage(input_tokens=tokens_in, output_tokens=tokens_out, model_calls=model_calls),
-        state=own_state(connection, key, session_id, CURRENT) | shared_state(connection, app_name, user_id),
+        state=state.own() | state.shared(),
         error=error,
         served=bool(served),
         created_at=to_datetime(created),
@@ -221,10 +222,11 @@ def turn_state(connection: Connection, session_id: str, turn_number: int, leg: i
     if row is None:
         raise session_not_found(session_id)
     key, app_name, user_id = row
-    own = own_state(connection, key, session_id, turn_number, leg)
-    begun = connection.execute("turn_shared_state", (key, turn_number, leg)).fetchone()
+    begun_with = connection.execute("turn_shared_state", (key, turn_number, leg))
+    state = SessionState(connection, key, session_id, app_name, user_id, before_turn=turn_number, before_leg=leg)
+    begun, own = begun_with.fetchone(), state.own()
     if begun is None:
-        return own | shared_state(connection, app_name, user_id)
+        return own | state.shared()
     if begun[0] is None:
         return own
     where = f"session {session_id!r}, shared state of turn {turn_number}"

@@ -87,33 +87,58 @@ def apply_delta(
 
 def shared_state_text(connection: Connection, app_name: str, user_id: str) -> str | None:
     """The shared state that a session sees, as JSON with prefixes; ``None`` when there is none."""
-    parts = [f"{to_json(name, 'key')}:{text}" for name, text in _shared_rows(connection, app_name, user_id)]
+    parts = [f"{to_json(name, 'key')}:{text}" for name, text in _SharedRows(connection, app_name, user_id).pairs()]
     return "{" + ",".join(parts) + "}" if parts else None
 
 
-def shared_state(connection: Connection, app_name: str, user_id: str) -> JsonObject:
-    """The shared state that a session sees, with prefixes."""
-    return {
-        name: from_json(text, f"shared state {name!r} of app {app_name!r}")
-        for name, text in _shared_rows(connection, app_name, user_id)
-    }
+class _SharedRows:
+    """The shared state that a session sees, asked for at once and read when it is wanted."""
+
+    def __init__(self, connection: Connection, app_name: str, user_id: str) -> None:
+        self._of_app = connection.execute("shared_state_of", (app_name, "app", ""))
+        self._of_user = connection.execute("shared_state_of", (app_name, "user", user_id))
+
+    def pairs(self) -> list[tuple[str, str]]:
+        """Keys with their prefixes, and values as JSON."""
+        of_app = [(APP_PREFIX + name, text) for name, text in self._of_app.fetchall()]
+        return of_app + [(USER_PREFIX + name, text) for name, text in self._of_user.fetchall()]
 
 
-def _shared_rows(connection: Connection, app_name: str, user_id: str) -> list[tuple[str, str]]:
-    of_app = connection.execute("shared_state_of", (app_name, "app", ""))
-    of_user = connection.execute("shared_state_of", (app_name, "user", user_id))
-    return [(APP_PREFIX + name, text) for name, text in of_app.fetchall()] + [
-        (USER_PREFIX + name, text) for name, text in of_user.fetchall()
-    ]
+class SessionState:
+    """The state that a session sees, asked for at once and read when it is wanted.
 
+    Args:
+        before_turn, before_leg: the session's own keys are those as of the end of the leg or turn before this one.
+    """
 
-def own_state(
-    connection: Connection, session_key: int, session_id: str, before_turn: int, before_leg: int = 1
-) -> JsonObject:
-    """The session's own keys as of the end of the leg or turn before this leg of ``before_turn``."""
-    return {
-        name: from_json(
-            load(connection, value, f"session {session_id}, state {name!r}"), f"session {session_id}, state {name!r}"
-        )
-        for name, value in connection.execute("session_state_before", (session_key, before_turn, before_leg)).fetchall()
-    }
+    def __init__(
+        self,
+        connection: Connection,
+        session_key: int,
+        session_id: str,
+        app_name: str,
+        user_id: str,
+        *,
+        before_turn: int = CURRENT,
+        before_leg: int = 1,
+    ) -> None:
+        self._connection = connection
+        self._session_id = session_id
+        self._app_name = app_name
+        self._own = connection.execute("session_state_before", (session_key, before_turn, before_leg))
+        self._shared = _SharedRows(connection, app_name, user_id)
+
+    def own(self) -> JsonObject:
+        """The session's own keys."""
+        state: JsonObject = {}
+        for name, value in self._own.fetchall():
+            where = f"session {self._session_id}, state {name!r}"
+            state[name] = from_json(load(self._connection, value, where), where)
+        return state
+
+    def shared(self) -> JsonObject:
+        """The keys of the application and of the user, as they are now."""
+        return {
+            name: from_json(text, f"shared state {name!r} of app {self._app_name!r}")
+            for name, text in self._shared.pairs()
+        }

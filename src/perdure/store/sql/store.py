@@ -95,6 +95,10 @@ class SqlStore(ABC):
     def _read_now(self, read: Read[T]) -> Awaitable[T]:
         """The same for a read of a few rows by index."""
 
+    def _look(self, read: Read[T]) -> Awaitable[T]:
+        """The same for one whose statements need not see the same state."""
+        return self._read_now(read)
+
     def _lease_now_ms(self, now_ms: int) -> int | None:
         """The time by which leases are kept; ``None``: the database's own."""
         return now_ms
@@ -201,18 +205,18 @@ class SqlStore(ABC):
     ) -> Sequence[ClaimedSession]:
         """See ``SessionStore``."""
         types = tuple(flow_types)
-        if not await self._read_now(lambda connection: claims.due_sessions(connection, types, 1, now_ms)):
+        if not await self._look(lambda connection: claims.due_sessions(connection, types, 1, now_ms)):
             return ()
         return await self._submit(claims.claim(worker_id, types, limit, now_ms))
 
     async def next_wake_ms(self, flow_types: Sequence[str]) -> int | None:
         """See ``SessionStore``."""
         types = tuple(flow_types)
-        return await self._read_now(lambda connection: claims.next_wake(connection, types))
+        return await self._look(lambda connection: claims.next_wake(connection, types))
 
     async def read_inbox(self, lease: Lease, after: int = 0) -> Sequence[InboxItem]:
         """See ``SessionStore``."""
-        return await self._read_now(
+        return await self._look(
             lambda connection: claims.read_inbox(connection, check_lease(connection, lease), lease.session_id, after)
         )
 

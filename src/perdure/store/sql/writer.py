@@ -62,7 +62,7 @@ class Writer(ABC):
         on_commit: Callable[[Change], None],
         on_change: Callable[[Change], None],
     ) -> None:
-        self.commits = 0
+        self.commits: int = 0
         """Transactions of the database that wrote something."""
         self._address = address
         self._loop = loop
