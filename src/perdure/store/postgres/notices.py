@@ -67,6 +67,7 @@ class Notices:
         """The file descriptor that the event loop watches; a broken connection no longer knows it."""
         self._in_use = asyncio.Lock()
         self._broken = asyncio.Event()
+        self._whole = asyncio.Event()
         self._keeping: asyncio.Task[None] | None = None
         self._locks: set[str] = set()
         self._steady_since = 0.0
@@ -121,6 +122,7 @@ class Notices:
                 await self._ask("worker_unlock", worker_id)
 
     async def _ask(self, name: str, worker_id: str) -> bool:
+        await self._made_anew()
         async with self._in_use:
             raw = self._raw
             if raw is None:
@@ -135,6 +137,12 @@ class Notices:
                 raise
             self._watch_for_news(raw)
             return taken
+
+    async def _made_anew(self) -> None:
+        """Waits for a connection, as long as others wait for a server that is away."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._database.patience):
+                await self._whole.wait()
 
     def _lock(self, raw: Raw, name: str, worker_id: str) -> bool:
         """In a thread.  Notifications that come meanwhile are kept for later by libpq or told of by the handler."""
@@ -169,6 +177,7 @@ class Notices:
                 raise
             self._raw = raw = made[0]
             self._broken.clear()
+            self._whole.set()
             self._watch_for_news(raw)
 
     def _new_connection(self, locks: frozenset[str]) -> Raw:
@@ -184,6 +193,7 @@ class Notices:
         return raw
 
     def _disconnect(self) -> None:
+        self._whole.clear()
         self._unwatch()
         raw, self._raw = self._raw, None
         if raw is not None:

@@ -150,6 +150,24 @@ async def test_a_worker_that_was_cut_off_takes_its_lock_again_in_time(
     await owner.commit(turn_id="t1", messages=(message(0),))
 
 
+async def test_a_worker_can_register_while_its_connection_is_being_made_anew(
+    store: PostgresStore, backend: PostgresBackend
+) -> None:
+    await store.register_worker(worker("w0"), NOW)
+    store._notices._break()
+    await store.register_worker(worker("w1"), NOW)
+    assert store._notices.locks == {"w0", "w1"}
+    assert [free for _, _, free, _ in await _seen_from_outside(backend)] == [False, False]
+
+
+async def _seen_from_outside(backend: PostgresBackend) -> list[tuple[Any, ...]]:
+    other = backend.new_store()
+    await other.open()
+    seen = await other._look(lambda connection: connection.execute("workers_all", (NOW, [])).fetchall())
+    await other.close()
+    return seen
+
+
 async def test_a_worker_whose_lock_stays_free_is_dead(open_store: OpenStore, backend: PostgresBackend) -> None:
     theirs = await open_store()
     owner = await open_turn(theirs)
