@@ -22,7 +22,7 @@ ONLY_SQLITE = {"payload_insert", "payload_ref_insert", "payload_text", "delete_p
 
 ONLY_POSTGRES = {
     *("lock_sessions", "lock_owned", "lock_to_check"),
-    *("worker_lock", "worker_unlock"),
+    *("worker_lock", "worker_unlock", "still_there"),
     *("writer_mark", "writer_last", "writer_forget"),
 }
 """SQLite has one writer at a time, its workers lock files, and it has no connection to lose."""

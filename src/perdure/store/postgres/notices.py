@@ -19,7 +19,7 @@ from typing import TypeVar
 
 import psycopg
 
-from perdure.errors import StoreUnavailable
+from perdure.errors import PerdureError
 from perdure.store.base import Change
 from perdure.store.postgres.connection import PostgresConnection, Raw
 from perdure.store.postgres.errors import is_lost, translate, unavailable
@@ -29,7 +29,7 @@ from perdure.store.postgres.writer import PAUSES
 from perdure.store.sql.changes import ANYTHING, decode
 
 SAFETY_POLL = 5.0
-"""Seconds between two looks."""
+"""Seconds between two looks, at the store and at the connection itself: a network may lose it without a word."""
 
 LOCK_TRIES = 5
 """Others who look whether a lock is free hold it for a moment."""
@@ -68,7 +68,7 @@ class Notices:
         self._in_use = asyncio.Lock()
         self._broken = asyncio.Event()
         self._whole = asyncio.Event()
-        self._keeping: asyncio.Task[None] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
         self._locks: set[str] = set()
         self._steady_since = 0.0
 
@@ -89,14 +89,17 @@ class Notices:
         """
         self._steady_since = -1e9  # It has not broken yet.
         await self._connect()
-        self._keeping = self._loop.create_task(self._keep(), name="perdure-store-notices")
+        self._tasks = [
+            self._loop.create_task(self._keep(), name="perdure-store-notices"),
+            self._loop.create_task(self._cut_what_is_stuck(), name="perdure-store-watch"),
+        ]
 
     async def stop(self) -> None:
         """Lets go of the connection, and with it of all locks."""
-        if self._keeping is not None:
-            self._keeping.cancel()
-            await asyncio.gather(self._keeping, return_exceptions=True)
-            self._keeping = None
+        tasks, self._tasks = self._tasks, []
+        for task in tasks:  # One after the other: the second may have to cut what the first one waits for.
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
         self._disconnect()
         self._locks.clear()
 
@@ -118,10 +121,10 @@ class Notices:
         """Lets go of a worker's lock; nothing when this process does not hold it."""
         if worker_id in self._locks:
             self._locks.discard(worker_id)
-            with contextlib.suppress(StoreUnavailable):  # A connection that is gone has let go of it.
+            with contextlib.suppress(PerdureError):  # A connection that is gone has let go of it.
                 await self._ask("worker_unlock", worker_id)
 
-    async def _ask(self, name: str, worker_id: str) -> bool:
+    async def _ask(self, name: str, *facts: str) -> bool:
         await self._made_anew()
         async with self._in_use:
             raw = self._raw
@@ -129,7 +132,7 @@ class Notices:
                 raise unavailable(self._database.address, "the connection is broken, and being made anew")
             self._unwatch()
             try:
-                taken = await self._in_thread(lambda: self._lock(raw, name, worker_id))
+                taken = await self._in_thread(lambda: self._answer(raw, name, facts))
             except BaseException as error:
                 self._break()
                 if isinstance(error, (psycopg.Error, OSError)):
@@ -144,11 +147,11 @@ class Notices:
             async with asyncio.timeout(self._database.patience):
                 await self._whole.wait()
 
-    def _lock(self, raw: Raw, name: str, worker_id: str) -> bool:
+    def _answer(self, raw: Raw, name: str, facts: tuple[str, ...]) -> bool:
         """In a thread.  Notifications that come meanwhile are kept for later by libpq or told of by the handler."""
         with self._watch.over(raw):
             for _ in range(LOCK_TRIES):
-                row = PostgresConnection(raw).execute(name, (worker_id,)).fetchone()
+                row = PostgresConnection(raw).execute(name, facts).fetchone()
                 if row == (True,):
                     return True
                 time.sleep(PAUSES[1])
@@ -186,7 +189,7 @@ class Notices:
             raw.add_notify_handler(self._on_notify)
             raw.execute(f'LISTEN "{self._channel}"'.encode())
             for worker_id in locks:
-                self._lock(raw, "worker_lock", worker_id)
+                self._answer(raw, "worker_lock", (worker_id,))
         except BaseException:
             raw.close()
             raise
@@ -202,6 +205,7 @@ class Notices:
     def _watch_for_news(self, raw: Raw) -> None:
         self._watched = raw.fileno()
         self._loop.add_reader(self._watched, self._on_readable, raw)
+        self._on_readable(raw)  # Something may have come in behind the last answer.
 
     def _unwatch(self) -> None:
         if self._watched is not None:
@@ -232,8 +236,15 @@ class Notices:
                     continue
                 tries = 0
                 self._steady_since = time.monotonic()
-            self._watch.cut()
+            else:
+                with contextlib.suppress(PerdureError):  # It is broken now.
+                    await self._ask("still_there")
             self._tell(ANYTHING)
+
+    async def _cut_what_is_stuck(self) -> None:
+        while True:
+            await asyncio.sleep(min(1.0, self._database.patience / 2))
+            self._watch.cut()
 
     # ------------------------------------------------------------ notifications
 

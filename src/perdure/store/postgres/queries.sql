@@ -223,6 +223,10 @@ WHERE open_turn_key IS NOT NULL AND flow_type = ANY ($1::text[]) AND owner IS NU
   AND (blocked IS NOT NULL OR definition IS DISTINCT FROM ($2::text[])[array_position($1::text[], flow_type::text)])
 ORDER BY session_key FOR UPDATE;
 
+-- name: still_there
+-- Whether the server answers.
+SELECT true;
+
 -- name: writer_mark
 -- A transaction begins: its number is on disk if and only if all of it is.  The row stays locked until it has ended.
 INSERT INTO writers (writer_id, number, seen_ms) VALUES ($1, $2, (extract(epoch FROM clock_timestamp()) * 1000)::bigint)
