@@ -1,11 +1,11 @@
 """Plays in several processes: a script that the message spells out, and tools that write what they do into a file.
 
 A message is a list of words, one step each: ``model``, ``read``, ``idem`` and ``write`` are what they say, ``ask`` is
-a write that must be approved, ``half`` one that asks in the middle, ``par`` is three calls at once, ``moody`` is a
-read whose first attempt fails, ``sleepy`` one that then pauses for an hour; ``quest`` asks a question, ``late`` one
-that the turn does not wait for, ``leg`` one whose answer begins the next leg of the turn; ``fail`` ends the turn.
-``read:door`` is held at a door until the test opens it, ``read:~`` just takes its time. All that steps do to the
-world is a line in ``world.txt``, over all processes.
+a write that must be approved, ``half`` and ``mild`` (an idempotent one) ask in the middle, ``par`` is three calls at
+once, ``moody`` is a read whose first attempt fails, ``sleepy`` one that then pauses for an hour; ``quest`` asks a
+question, ``late`` one that the turn does not wait for, ``leg`` one whose answer begins the next leg of the turn;
+``fail`` ends the turn. ``read:door`` is held at a door until the test opens it, ``read:~`` just takes its time. All
+that steps do to the world is a line in ``world.txt``, over all processes.
 """
 
 from __future__ import annotations
@@ -51,6 +51,7 @@ EFFECTS = {
     "write": ToolEffect.NON_IDEMPOTENT_WRITE,
     "ask": ToolEffect.NON_IDEMPOTENT_WRITE,
     "half": ToolEffect.NON_IDEMPOTENT_WRITE,
+    "mild": ToolEffect.IDEMPOTENT_WRITE,
 }
 NEVER_YET = RetryPolicy(first_delay=timedelta(hours=1), max_delay=timedelta(hours=1))
 
@@ -143,7 +144,7 @@ class World:
             self.note(f"begin {session} {call_id} {kind} {attempt}")
             if kind in ("sleepy", "moody") and attempt == 1:
                 raise ConnectionError("not yet")
-            if kind == "half" and play.approvals[call_id] is None:
+            if kind in ("half", "mild") and play.approvals[call_id] is None:
                 self.note(f"asked {session} {call_id}")
                 return asks()
             await self.pass_door(door)
