@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from pathlib import Path
 from typing import Literal
 
@@ -30,14 +31,35 @@ def new_store(
         UsageError: the address is of no known kind, or psycopg is not installed.
     """
     if address.startswith(POSTGRES_PREFIXES):
-        try:
-            from perdure.store.postgres import PostgresStore
-        except ImportError as error:
-            raise UsageError(
-                f"a PostgreSQL store needs psycopg ({error}); install it with: pip install 'perdure[postgres]'"
-            ) from error
+        _ensure_psycopg()
+        from perdure.store.postgres import PostgresStore
+
         return PostgresStore(address, durability=durability, clock=clock, ids=ids)
     return SqliteStore(sqlite_path(address), durability=durability, clock=clock, ids=ids)
+
+
+def is_made(address: str) -> bool:
+    """Whether there is a store at an address already.  Blocks; changes nothing.
+
+    Raises:
+        UsageError: as ``new_store``.
+        StoreError: the server cannot be reached, or what is there is no store of perdure.
+    """
+    if not address.startswith(POSTGRES_PREFIXES):
+        return Path(sqlite_path(address)).exists()
+    _ensure_psycopg()
+    from perdure.store.postgres.schema import is_made, parse_address
+
+    return is_made(parse_address(address))
+
+
+def _ensure_psycopg() -> None:
+    try:
+        importlib.import_module("psycopg")  # It may be there, and find no libpq.
+    except ImportError as error:
+        raise UsageError(
+            f"a PostgreSQL store needs psycopg ({error}); install it with: pip install 'perdure[postgres]'"
+        ) from error
 
 
 def sqlite_path(address: str) -> str:

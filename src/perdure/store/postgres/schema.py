@@ -111,7 +111,7 @@ def _wait_for_the_disk(raw: Raw) -> None:
         raw.execute("SET synchronous_commit = on", prepare=False)
 
 
-def parse_address(address: str, durability: Durability, patience: float) -> Database:
+def parse_address(address: str, durability: Durability = "power", patience: float = 10.0) -> Database:
     """The store that a ``postgresql://`` address names.
 
     Raises:
@@ -151,6 +151,19 @@ def _shown(facts: dict[str, Any], schema: str) -> str:
     host = quote(str(facts.get("host") or ""), safe="")
     shown = f"postgresql://{user}{host}{port}/{quote(str(facts.get('dbname') or ''))}"
     return shown if schema == DEFAULT_SCHEMA else f"{shown}?schema={schema}"
+
+
+def is_made(database: Database) -> bool:
+    """Whether the store is there already.
+
+    Raises:
+        StoreNotOurs, StoreTooNew, StoreAccessDenied, StoreUnavailable
+    """
+    try:
+        with database.connect(read_only=True) as raw:
+            return _recognise(raw, database, released_schema()) > 0
+    except psycopg.Error as error:
+        raise translate(error, database.address) from error
 
 
 def prepare(database: Database, schema: Schema, now_ms: int) -> None:
