@@ -30,6 +30,7 @@ from perdure.adk.determinism import TurnClock
 from perdure.adk.effects import ToolRules
 from perdure.adk.history import content_of, events_of
 from perdure.adk.plugins import AnswererPlugin, WatcherPlugin
+from perdure.adk.release import warn_of_untested_release
 from perdure.adk.services import TurnSessionService
 from perdure.adk.turn import AdkLiveTurn
 from perdure.adk.warm import WarmSessions
@@ -67,6 +68,7 @@ class AdkAgentRunner:
         sync_tools_in_threads: bool = True,
     ) -> None:
         seams.check_seams()
+        warn_of_untested_release()
         seams.load_early()
         policies = dict(tool_policies or {})
         app, tools = check_application(agent, flow_type, policies)
