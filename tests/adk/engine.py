@@ -18,6 +18,7 @@ from perdure.session.model import (
     AgentEventType,
     ErrorInfo,
     JsonObject,
+    JsonValue,
     RecordStatus,
     TurnStatus,
     Usage,
@@ -38,6 +39,7 @@ from perdure.session.runner import (
     NewMessage,
     RecordedCall,
     RecordedTurn,
+    ToolAsked,
     ToolSucceeded,
     TurnStart,
 )
@@ -63,6 +65,10 @@ class Disk:
     model_calls: list[ModelCall] = field(default_factory=list)
     requests: dict[str, CallRequest] = field(default_factory=dict)
     approvals: dict[str, Approval] = field(default_factory=dict)
+    asked: dict[str, ToolAsked] = field(default_factory=dict)
+    """What calls asked in the middle, until it is answered."""
+    asks: list[tuple[str, ToolAsked]] = field(default_factory=list)
+    """All that calls of the turn asked in the middle."""
     records: dict[str, CallRecord] = field(default_factory=dict)
     attempts: dict[str, int] = field(default_factory=dict)
     new_messages: list[NewMessage] = field(default_factory=list)
@@ -110,7 +116,7 @@ class Log:
             RecordedCall(request, disk.approvals.get(call_id), disk.records.get(call_id))
             for call_id, request in disk.requests.items()
         ]
-        return RecordedTurn(tuple(disk.model_calls), tuple(recorded), len(disk.new_messages))
+        return RecordedTurn(tuple(disk.model_calls), tuple(recorded), stored_messages=len(disk.new_messages))
 
     async def load_history(self) -> Sequence[JsonObject]:
         self.history_loads += 1
@@ -141,6 +147,21 @@ class Log:
 Decide = Callable[[CallRequest], Approval | str | None]
 """An approval; a rejection message; ``None``: nobody answers yet."""
 
+Answerer = Callable[[CallRequest, ToolAsked], "JsonValue | Rejected | Unanswered"]
+"""What a person says to what a tool asks in the middle: the payload of a yes, or one of the two."""
+
+
+@dataclass(frozen=True)
+class Rejected:
+    """A person's no."""
+
+    message: str = ""
+
+
+@dataclass(frozen=True)
+class Unanswered:
+    """Nobody answers yet."""
+
 
 def _yes(request: CallRequest) -> Approval:
     return Approval()
@@ -157,6 +178,7 @@ class Engine:
         self.control_calls: list[str] = []
         self.ran: list[str] = []
         """Ids of the calls that were run, once for each attempt."""
+        self.answerer: Answerer = lambda request, asked: None
         self.order: Callable[[list[CallRequest]], list[CallRequest]] = lambda requests: requests
 
     def begin(self, message: str | UserMessage) -> None:
@@ -165,6 +187,7 @@ class Engine:
         disk.state_at_start = json.loads(json.dumps(disk.state))
         disk.model_calls, disk.requests, disk.approvals, disk.records = [], {}, {}, {}
         disk.attempts, disk.new_messages, disk.results = {}, [], {}
+        disk.asked, disk.asks = {}, []
         disk.start = TurnStart(
             session_id=disk.session_id,
             incarnation="i1",
@@ -270,6 +293,11 @@ class Engine:
             self._record(call_id, EFFECT_RULES[request.effect].exhausted, None, error)
             return True
         while True:
+            if call_id in disk.asked:
+                answer = self._answer_ask(request)
+                if answer is not True:
+                    return answer is False
+                attempts = 0
             attempts += 1
             if single:
                 disk.write()
@@ -281,6 +309,13 @@ class Engine:
                 disk.results[call_id] = json.loads(json.dumps(outcome.result))
                 self._record(call_id, RecordStatus.SUCCEEDED, outcome.outcome, None)
                 return True
+            if isinstance(outcome, ToolAsked):
+                disk.write()
+                json.dumps([outcome.hint, outcome.payload, json.loads(outcome.outcome)], allow_nan=False)
+                disk.asked[call_id] = outcome
+                disk.asks.append((call_id, outcome))
+                disk.attempts.pop(call_id, None)
+                continue
             what: TryAgain | GiveUp = GiveUp(RecordStatus.FAILED)
             if not outcome.final:
                 what = after_failure(request.effect, request.retry.max_attempts, attempts, request.retry)
@@ -289,6 +324,22 @@ class Engine:
             if isinstance(what, GiveUp):
                 self._record(call_id, what.status, outcome.outcome, outcome.error)
                 return True
+
+    def _answer_ask(self, request: CallRequest) -> bool | None:
+        """Whether the call may run again; ``None``: nobody answers yet."""
+        disk, call_id = self.disk, request.call_id
+        asked = disk.asked[call_id]
+        answer = self.answerer(request, asked)
+        if isinstance(answer, Unanswered):
+            return None
+        disk.write()
+        del disk.asked[call_id]
+        if isinstance(answer, Rejected):
+            error = ErrorInfo(code="rejected", message=answer.message or DEFAULT_REJECTION_MESSAGE)
+            self._record(call_id, RecordStatus.REJECTED, asked.outcome, error)
+            return False
+        disk.approvals[call_id] = Approval(answer, asked.kind, asked.outcome)
+        return True
 
     def _record(self, call_id: str, status: RecordStatus, outcome: str | None, error: ErrorInfo | None) -> None:
         if outcome is not None:

@@ -289,7 +289,7 @@ class Conductor:
             self._clock.advance(record.settled_at_ms)
             recorded = self.journal.call(record.call_id)
             try:
-                settle(call, record, recorded.approval if recorded else None)
+                settle(call, record, recorded.approval if recorded else None, self.journal.asides)
             except UnknownType as error:
                 self.fail_replay(call.call_id, f"a value of class {error}", "no such class")
                 return False
@@ -307,8 +307,11 @@ class Conductor:
         if len(records) == len(group.open_calls):
             return  # complete: handed out in its place
         for record in records:
+            recorded = self.journal.call(record.call_id)
             try:
-                show_state_early(group.calls[record.call_id], record)
+                show_state_early(
+                    group.calls[record.call_id], record, recorded.approval if recorded else None, self.journal.asides
+                )
             except UnknownType as error:
                 self.fail_replay(record.call_id, f"a value of class {error}", "no such class")
                 return

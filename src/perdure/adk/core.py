@@ -5,6 +5,7 @@ They find it in a context variable, which every task of the turn inherits.
 
 from __future__ import annotations
 
+import asyncio
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -104,6 +105,11 @@ class TurnCore:
     """Call id -> what the confirmation gate of the tool said."""
     model_calls: dict[str, int] = field(default_factory=dict[str, int])
     """Path -> model calls made on it."""
+    loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
+    tokens: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held while a token is got from a token server and recorded."""
+    writing: set[asyncio.Task[None]] = field(default_factory=set[asyncio.Task[None]])
+    """Records of tokens that are being written."""
 
 
 current_turn: ContextVar[TurnCore | None] = ContextVar("perdure_current_turn", default=None)

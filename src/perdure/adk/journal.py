@@ -11,6 +11,10 @@ from dataclasses import dataclass
 from perdure.session.runner import CallRecord, ModelCall, RecordedCall, RecordedTurn
 
 
+ASIDE = "aside|"
+"""How the key of a record begins that a replay looks up when it needs it.  It has no place in the order."""
+
+
 @dataclass(frozen=True, slots=True)
 class SettledGroup:
     """A group whose calls all have their record."""
@@ -24,13 +28,19 @@ class SettledGroup:
 
 
 class Journal:
-    """The recorded part of a turn and how far a replay has come in it."""
+    """The recorded part of a turn and how far a replay has come in it.
+
+    Attributes:
+        asides: key -> record of what has no place in the order; those recorded since are put in, too.
+    """
 
     def __init__(self, recorded: RecordedTurn) -> None:
+        model_calls = [call for call in recorded.model_calls if not call.key.startswith(ASIDE)]
+        self.asides = {call.key: call.response for call in recorded.model_calls if call.key.startswith(ASIDE)}
         self._calls = {call.request.call_id: call for call in recorded.calls}
-        self._model_keys = frozenset(call.key for call in recorded.model_calls)
+        self._model_keys = frozenset(call.key for call in model_calls)
         self._unseen = dict(self._calls)
-        entries: list[ModelCall | SettledGroup] = [*recorded.model_calls, *_settled_groups(recorded)]
+        entries: list[ModelCall | SettledGroup] = [*model_calls, *_settled_groups(recorded)]
         self._ahead = deque(sorted(entries, key=lambda entry: entry.sequence))
 
     @property

@@ -69,8 +69,9 @@ class Call:
         fresh: the journal does not have it yet.
         record: its record, once that was handed out.
         settled: what the live invocation waits for.
-        live_outcome: the outcome text of the last attempt that ran here.
+        live_outcome: the outcome text of the last attempt whose changes are in the session.
         baseline: how to take that attempt back.
+        ran: an attempt was made here.
         state_applied: the record's state is in the session already.
     """
 
@@ -85,6 +86,7 @@ class Call:
     settled: asyncio.Future[None] | None = None
     live_outcome: str | None = None
     baseline: AttemptBaseline | None = None
+    ran: bool = False
     state_applied: bool = False
     given_up: bool = False
     """ADK cancelled the call: a sibling failed the whole turn."""

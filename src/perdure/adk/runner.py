@@ -20,7 +20,7 @@ from google.adk.sessions.base_session_service import GetSessionConfig
 from google.adk.sessions.session import Session
 from pydantic import ValidationError
 
-from perdure.adk import model, seams, telemetry
+from perdure.adk import credentials, model, seams, telemetry
 from perdure.adk.bodies import SyncTools, ToolThreads
 from perdure.adk.checks import check_application, check_options, check_run_config, fingerprint
 from perdure.adk.closing import closing_messages
@@ -82,6 +82,7 @@ class AdkAgentRunner:
         self._threads = ToolThreads() if sync_tools_in_threads else None
         self._warm = WarmSessions()
         model.install()
+        credentials.install()
         telemetry.install()
         self._runner = Runner(
             app=app.model_copy(update={"plugins": [WatcherPlugin(), *app.plugins, AnswererPlugin()]}),

@@ -20,6 +20,13 @@ from typing import Any, cast
 
 from google.adk.agents.invocation_context import InvocationContext
 from google.adk.agents.llm.task._finish_task_tool import FinishTaskTool
+from google.adk.auth import _auth_resume, oauth2_credential_util
+from google.adk.auth.auth_credential import AuthCredential
+from google.adk.auth.auth_tool import AuthConfig
+from google.adk.auth.credential_manager import CredentialManager
+from google.adk.auth.exchanger.base_credential_exchanger import ExchangeResult
+from google.adk.auth.exchanger.oauth2_credential_exchanger import OAuth2CredentialExchanger
+from google.adk.auth.refresher.oauth2_credential_refresher import OAuth2CredentialRefresher
 from google.adk.events.event import Event
 from google.adk.events.event_actions import EventActions
 from google.adk.flows.llm_flows import functions
@@ -44,7 +51,7 @@ from pydantic import BaseModel
 
 from perdure.errors import FrameworkDrift
 
-__all__ = ["FinishTaskTool", "NodeTool", "SetModelResponseTool", "check_seams"]
+__all__ = ["ExchangeResult", "FinishTaskTool", "NodeTool", "SetModelResponseTool", "check_seams"]
 
 NodeTool = _node_tool.NodeTool
 
@@ -204,6 +211,56 @@ async def run_tool_error_callbacks(
     )
 
 
+def credential_from_value(config: AuthConfig, value: Any) -> AuthCredential:
+    """The credential that a client's bare answer to a sign-in request is."""
+    return _auth_resume._build_credential_from_value(config, value)
+
+
+def complete_credential(
+    credential: AuthCredential, asked: AuthCredential | None, configured: AuthCredential | None
+) -> AuthCredential | None:
+    """A credential from a client, with what was asked for filled in, and pinned to the configured OAuth client."""
+    merged = _auth_resume._merge_credential_oauth2_fields(credential, asked)
+    pinned = oauth2_credential_util._with_configured_client(credential=merged, raw_credential=configured)
+    return None if pinned is None else without_client_secret(pinned)
+
+
+def without_client_secret(credential: AuthCredential) -> AuthCredential:
+    """A copy of a credential without the application's own secret."""
+    redacted = oauth2_credential_util._credential_without_client_secret(credential)
+    assert redacted is not None
+    return redacted
+
+
+@dataclass(frozen=True, slots=True)
+class TokenMethods:
+    """The methods in which ADK talks to token servers, and the one from which it does so without awaiting."""
+
+    exchange: Callable[..., Awaitable[ExchangeResult]]
+    exchange_sync: Callable[..., ExchangeResult]
+    refresh: Callable[..., Awaitable[AuthCredential]]
+    load_from_auth_response: Callable[..., Awaitable[AuthCredential | None]]
+
+
+def token_methods() -> TokenMethods:
+    """Those methods as they are."""
+    return TokenMethods(
+        OAuth2CredentialExchanger.exchange,
+        OAuth2CredentialExchanger._exchange_sync,
+        OAuth2CredentialRefresher.refresh,
+        CredentialManager._load_from_auth_response,
+    )
+
+
+def set_token_methods(methods: TokenMethods) -> None:
+    """Replaces them for the whole process."""
+    # (A plain assignment to a method is a type error.)
+    setattr(OAuth2CredentialExchanger, "exchange", methods.exchange)  # noqa: B010
+    setattr(OAuth2CredentialExchanger, "_exchange_sync", methods.exchange_sync)  # noqa: B010
+    setattr(OAuth2CredentialRefresher, "refresh", methods.refresh)  # noqa: B010
+    setattr(CredentialManager, "_load_from_auth_response", methods.load_from_auth_response)  # noqa: B010
+
+
 @dataclass(frozen=True, slots=True)
 class Seam:
     """A name we rely on: where it is, and which parameters it must take."""
@@ -241,6 +298,28 @@ SEAMS: tuple[Seam, ...] = (
     Seam("google.adk.utils._sync_runner", "_use_sync_callable_runner", ("runner",)),
     Seam("google.adk.utils._callback_pipeline", "_run_callbacks"),
     Seam("google.adk.utils._callback_pipeline", "_stop_on_non_none"),
+    Seam("google.adk.auth._auth_resume", "_build_credential_from_value", ("auth_config", "value")),
+    Seam("google.adk.auth._auth_resume", "_merge_credential_oauth2_fields", ("target_cred", "source_cred")),
+    Seam("google.adk.auth.oauth2_credential_util", "_with_configured_client", ("credential", "raw_credential")),
+    Seam("google.adk.auth.oauth2_credential_util", "_credential_without_client_secret", ("credential",)),
+    Seam(
+        "google.adk.auth.exchanger.oauth2_credential_exchanger",
+        "OAuth2CredentialExchanger.exchange",
+        ("self", "auth_credential", "auth_scheme"),
+    ),
+    Seam(
+        "google.adk.auth.exchanger.oauth2_credential_exchanger",
+        "OAuth2CredentialExchanger._exchange_sync",
+        ("self", "auth_credential", "auth_scheme"),
+    ),
+    Seam(
+        "google.adk.auth.refresher.oauth2_credential_refresher",
+        "OAuth2CredentialRefresher.refresh",
+        ("self", "auth_credential", "auth_scheme"),
+    ),
+    Seam(
+        "google.adk.auth.credential_manager", "CredentialManager._load_from_auth_response", ("self", "context")
+    ),
     Seam("google.adk.platform.time", "set_time_provider", ("provider",)),
     Seam("google.adk.platform.uuid", "set_id_provider", ("provider",)),
     Seam("google.adk.platform", "set_random_provider", ("provider",)),

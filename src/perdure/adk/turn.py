@@ -138,7 +138,7 @@ class AdkLiveTurn:
         call = await self._requested(call_id)
         assert call.run is not None
         body = asyncio.get_running_loop().create_task(
-            run_attempt(call, attempt, approval, self._sync_tools),
+            run_attempt(call, attempt, approval, self._sync_tools, self._conductor.journal.asides),
             name=f"perdure tool {call_id}",
             context=call.run.context.copy(),
         )
