@@ -12,9 +12,9 @@ from typing import Any
 from google.adk.tools.tool_confirmation import ToolConfirmation
 
 from perdure.adk import determinism, seams
+from perdure.adk.calls import Call, ToolRun
 from perdure.adk.codec import decode
 from perdure.adk.failures import error_info
-from perdure.adk.lanes import Call, ToolRun
 from perdure.adk.outcomes import AttemptBaseline, bare_failure, capture_failure, capture_success, shown_result
 from perdure.errors import ToolExecutionError, UsageError
 from perdure.session.runner import Approval, ToolOutcome, ToolRaised, ToolSucceeded

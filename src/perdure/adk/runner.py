@@ -20,16 +20,16 @@ from google.adk.sessions.base_session_service import GetSessionConfig
 from google.adk.sessions.session import Session
 from pydantic import ValidationError
 
-from perdure.adk import model, seams, telemetry
+from perdure.adk import model, seams, telemetry, tracking
 from perdure.adk.bodies import SyncTools, ToolThreads
 from perdure.adk.checks import check_application, check_options, check_run_config, fingerprint
 from perdure.adk.closing import closing_messages
 from perdure.adk.conductor import Conductor
 from perdure.adk.core import DEFAULT_MODEL_RETRY, Outbox, TurnCore, TurnSettings
-from perdure.adk.determinism import TurnClock
+from perdure.adk.determinism import TurnClock, ids_of_run
 from perdure.adk.effects import ToolRules
 from perdure.adk.history import content_of, events_of
-from perdure.adk.plugins import AnswererPlugin, WatcherPlugin
+from perdure.adk.plugins import WatcherPlugin
 from perdure.adk.services import TurnSessionService
 from perdure.adk.turn import AdkLiveTurn
 from perdure.adk.warm import WarmSessions
@@ -82,9 +82,10 @@ class AdkAgentRunner:
         self._threads = ToolThreads() if sync_tools_in_threads else None
         self._warm = WarmSessions()
         model.install()
+        tracking.install()
         telemetry.install()
         self._runner = Runner(
-            app=app.model_copy(update={"plugins": [WatcherPlugin(), *app.plugins, AnswererPlugin()]}),
+            app=app.model_copy(update={"plugins": [WatcherPlugin(), *app.plugins]}),
             session_service=TurnSessionService(),
             artifact_service=artifact_service,
             memory_service=memory_service,
@@ -142,7 +143,7 @@ class AdkAgentRunner:
             settings=self._settings,
             session=session,
             clock=clock,
-            conductor=Conductor(recorded, clock, log.nudge),
+            conductor=Conductor(recorded, clock, log.nudge, ids_of_run(start)),
             outbox=Outbox(start.turn_id, recorded.stored_messages),
         )
         content = content_of(start.message)
