@@ -6,7 +6,7 @@ import json
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from datetime import timedelta
 
-from google.adk.agents.llm_agent import LlmAgent
+from google.adk.agents.base_agent import BaseAgent
 
 # ADK's documentation imports StreamingMode from here, though the module does not say that it exports it.
 from google.adk.agents.run_config import RunConfig, StreamingMode  # type: ignore[attr-defined]
@@ -51,7 +51,7 @@ class AdkAgentRunner:
 
     def __init__(
         self,
-        agent: LlmAgent | App,
+        agent: BaseAgent | App,
         *,
         flow_type: str,
         tool_policies: Mapping[str, ToolPolicy] | None = None,
@@ -69,11 +69,11 @@ class AdkAgentRunner:
         seams.check_seams()
         seams.load_early()
         policies = dict(tool_policies or {})
-        app, tools = check_application(agent, flow_type, policies)
+        app, agents = check_application(agent, flow_type, policies)
         check_options(default_tool_effect, approvals, model_retry, model_timeout, user_id)
         self._run_config = run_config or RunConfig(streaming_mode=StreamingMode.SSE)
         check_run_config(self._run_config, "run_config")
-        self._definition = fingerprint(app, tools)
+        self._definition = fingerprint(agents)
         self._settings = TurnSettings(
             rules=ToolRules(policies, default_tool_effect, approvals),
             model_retry=model_retry or DEFAULT_MODEL_RETRY,
