@@ -89,6 +89,9 @@ class Disk:
         """A new process goes on with the disk."""
         self.crash_at = None
 
+    def asked_of(self, call_id: str) -> str | None:
+        return next((asked.outcome for asker, asked in reversed(self.asks) if asker == call_id), None)
+
     def sequence(self) -> int:
         return len(self.model_calls) + len(self.records) + 1
 
@@ -113,7 +116,7 @@ class Log:
     async def recorded(self) -> RecordedTurn:
         disk = self.disk
         recorded = [
-            RecordedCall(request, disk.approvals.get(call_id), disk.records.get(call_id))
+            RecordedCall(request, disk.approvals.get(call_id), disk.records.get(call_id), disk.asked_of(call_id))
             for call_id, request in disk.requests.items()
         ]
         return RecordedTurn(tuple(disk.model_calls), tuple(recorded), stored_messages=len(disk.new_messages))

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
-from google.adk.agents import LlmAgent, RunConfig
+from google.adk.agents import BaseAgent, RunConfig
 from google.adk.agents.run_config import StreamingMode  # type: ignore[attr-defined]  # ADK's documented import
 from google.adk.apps.app import App
 from google.adk.events.event import Event
@@ -17,8 +18,12 @@ from perdure.adk.history import content_of
 from perdure.session.model import JsonObject, UserMessage
 
 
+_CALL_ID = re.compile("adk-[0-9a-f-]{36}")
+"""Of ADK's own making; branches and paths carry it, too."""
+
+
 async def run_plain(
-    agent: LlmAgent | App, messages: list[UserMessage], *, state: JsonObject | None = None, **services: Any
+    agent: BaseAgent | App, messages: list[UserMessage], *, state: JsonObject | None = None, **services: Any
 ) -> tuple[list[JsonObject], JsonObject, Exception | None]:
     """Runs the messages in one session.  The stored events, the final state, and what the last turn raised."""
     app = agent if isinstance(agent, App) else App(name="Flow", root_agent=agent)
@@ -59,8 +64,8 @@ def comparable(items: list[JsonObject]) -> list[JsonObject]:
             return {key: rename(item) for key, item in value.items() if key not in ("invocation_id", "timestamp")}
         if isinstance(value, list):
             return [rename(item) for item in value]
-        if isinstance(value, str) and value.startswith("adk-"):
-            return names.setdefault(value, f"call {len(names)}")
+        if isinstance(value, str):
+            return _CALL_ID.sub(lambda found: names.setdefault(found[0], f"call {len(names)}"), value)
         return value
 
     renamed = [rename(item) for item in items]

@@ -15,8 +15,8 @@ from google.adk.tools.tool_confirmation import ToolConfirmation
 from google.adk.tools.tool_context import ToolContext
 
 from perdure.adk import signin
+from perdure.adk.calls import Call, ToolRun
 from perdure.adk.codec import plain
-from perdure.adk.lanes import Call, ToolRun
 from perdure.adk.outcomes import apply_actions, apply_state, capture_ask, read_outcome
 from perdure.session.model import InterruptKind, JsonObject
 from perdure.session.runner import Approval, ToolAsked
@@ -48,7 +48,8 @@ def take_ask(call: Call, run: ToolRun, asides: Mapping[str, str]) -> ToolAsked |
     assert call.baseline is not None
     call.baseline.keep_state()
     text = capture_ask(context, run.tool.name, note, asides)
-    call.live_outcome, call.baseline = text, None
+    call.live_outcome = call.asked = text
+    call.ask_applied, call.baseline = True, None
     return ToolAsked(kind, hint, payload, text)
 
 
@@ -74,19 +75,19 @@ def give_answer(context: ToolContext, approval: Approval | None) -> None:
         context.tool_confirmation = ToolConfirmation(confirmed=True, payload=approval.payload)
 
 
-def apply_ask(call: Call, approval: Approval, asides: Mapping[str, str]) -> None:
+def apply_ask(call: Call, asides: Mapping[str, str]) -> None:
     """Brings the session to where the run that asked has left it, if it is not there yet.
 
     Raises:
         UnknownType: that run set a state value of a class that is gone.
     """
     assert call.run is not None
-    if approval.asked is None or call.live_outcome == approval.asked:
+    if call.asked is None or call.ask_applied:
         return
-    outcome = read_outcome(json.loads(approval.asked), asides)
+    outcome = read_outcome(json.loads(call.asked), asides)
     apply_state(call.run.tool_context, outcome)
     apply_actions(call.run.tool_context, outcome)
-    call.live_outcome = approval.asked
+    call.ask_applied = True
 
 
 def store_sign_in(state: dict[str, Any], approval: Approval | None) -> None:

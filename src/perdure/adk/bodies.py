@@ -11,9 +11,9 @@ from typing import Any
 
 from perdure.adk import credentials, determinism, seams
 from perdure.adk.asks import apply_ask, drop_asks, give_answer, store_sign_in, take_ask
+from perdure.adk.calls import Call, ToolRun
 from perdure.adk.codec import UnknownType, decode
 from perdure.adk.failures import error_info
-from perdure.adk.lanes import Call, ToolRun
 from perdure.adk.outcomes import AttemptBaseline, bare_failure, capture_failure, capture_success, shown_result
 from perdure.errors import NonDeterminismError, ToolExecutionError, UsageError
 from perdure.session.runner import Approval, ToolOutcome, ToolRaised, ToolSucceeded
@@ -150,9 +150,11 @@ def _prepare(call: Call, run: ToolRun, approval: Approval | None, asides: Mappin
     context = run.tool_context
     if call.baseline is not None:
         call.baseline.restore()
-    elif approval is not None:
+    else:
+        if call.asked is None and approval is not None:
+            call.asked = approval.asked
         try:
-            apply_ask(call, approval, asides)
+            apply_ask(call, asides)
         except UnknownType as error:
             expected, found = f"a value of class {error}", "no such class"
             raise NonDeterminismError(

@@ -6,7 +6,7 @@ import json
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from datetime import timedelta
 
-from google.adk.agents.llm_agent import LlmAgent
+from google.adk.agents.base_agent import BaseAgent
 
 # ADK's documentation imports StreamingMode from here, though the module does not say that it exports it.
 from google.adk.agents.run_config import RunConfig, StreamingMode  # type: ignore[attr-defined]
@@ -20,16 +20,16 @@ from google.adk.sessions.base_session_service import GetSessionConfig
 from google.adk.sessions.session import Session
 from pydantic import ValidationError
 
-from perdure.adk import credentials, model, seams, telemetry
+from perdure.adk import credentials, model, seams, telemetry, tracking
 from perdure.adk.bodies import SyncTools, ToolThreads
 from perdure.adk.checks import check_application, check_options, check_run_config, fingerprint
 from perdure.adk.closing import closing_messages
 from perdure.adk.conductor import Conductor
 from perdure.adk.core import DEFAULT_MODEL_RETRY, Outbox, TurnCore, TurnSettings
-from perdure.adk.determinism import TurnClock
+from perdure.adk.determinism import TurnClock, ids_of_run
 from perdure.adk.effects import ToolRules
 from perdure.adk.history import content_of, events_of
-from perdure.adk.plugins import AnswererPlugin, WatcherPlugin
+from perdure.adk.plugins import WatcherPlugin
 from perdure.adk.services import TurnSessionService
 from perdure.adk.turn import AdkLiveTurn
 from perdure.adk.warm import WarmSessions
@@ -51,7 +51,7 @@ class AdkAgentRunner:
 
     def __init__(
         self,
-        agent: LlmAgent | App,
+        agent: BaseAgent | App,
         *,
         flow_type: str,
         tool_policies: Mapping[str, ToolPolicy] | None = None,
@@ -69,11 +69,11 @@ class AdkAgentRunner:
         seams.check_seams()
         seams.load_early()
         policies = dict(tool_policies or {})
-        app, tools = check_application(agent, flow_type, policies)
+        app, agents = check_application(agent, flow_type, policies)
         check_options(default_tool_effect, approvals, model_retry, model_timeout, user_id)
         self._run_config = run_config or RunConfig(streaming_mode=StreamingMode.SSE)
         check_run_config(self._run_config, "run_config")
-        self._definition = fingerprint(app, tools)
+        self._definition = fingerprint(agents)
         self._settings = TurnSettings(
             rules=ToolRules(policies, default_tool_effect, approvals),
             model_retry=model_retry or DEFAULT_MODEL_RETRY,
@@ -83,9 +83,10 @@ class AdkAgentRunner:
         self._warm = WarmSessions()
         model.install()
         credentials.install()
+        tracking.install()
         telemetry.install()
         self._runner = Runner(
-            app=app.model_copy(update={"plugins": [WatcherPlugin(), *app.plugins, AnswererPlugin()]}),
+            app=app.model_copy(update={"plugins": [WatcherPlugin(), *app.plugins]}),
             session_service=TurnSessionService(),
             artifact_service=artifact_service,
             memory_service=memory_service,
@@ -143,7 +144,7 @@ class AdkAgentRunner:
             settings=self._settings,
             session=session,
             clock=clock,
-            conductor=Conductor(recorded, clock, log.nudge),
+            conductor=Conductor(recorded, clock, log.nudge, ids_of_run(start)),
             outbox=Outbox(start.turn_id, recorded.stored_messages),
         )
         content = content_of(start.message)

@@ -1,4 +1,4 @@
-"""Brings a call and its session to what the call's record says."""
+"""Brings a call and its session to what the journal says of it: its record, and what it asked in the middle."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Mapping
 
 from google.adk.tools.tool_confirmation import ToolConfirmation
 
-from perdure.adk.asks import give_answer, store_sign_in
-from perdure.adk.lanes import Call
+from perdure.adk.asks import apply_ask, give_answer, store_sign_in
+from perdure.adk.calls import Call
 from perdure.adk.outcomes import Outcome, apply_actions, apply_state, read_outcome
 from perdure.session.model import RecordStatus
 from perdure.session.runner import Approval, CallRecord
@@ -20,6 +20,7 @@ def settle(call: Call, record: CallRecord, approval: Approval | None, asides: Ma
     What the attempt did that ran here, and that the record is of, is in the session already.
 
     Args:
+        approval: that the journal had when the turn was opened; a later one the call has seen.
         asides: the records of tokens that an outcome may refer to.
 
     Raises:
@@ -33,7 +34,9 @@ def settle(call: Call, record: CallRecord, approval: Approval | None, asides: Ma
     call.outcome = _outcome(record, asides)
     if not ran_here:
         store_sign_in(context.session.state, approval)
-    if call.outcome is not None and not ran_here:
+    if record.outcome is None or record.outcome == call.asked:
+        apply_ask(call, asides)
+    elif call.outcome is not None and not ran_here:
         if not call.state_applied:
             apply_state(context, call.outcome)
         apply_actions(context, call.outcome)
@@ -47,20 +50,26 @@ def settle(call: Call, record: CallRecord, approval: Approval | None, asides: Ma
 
 
 def show_state_early(
-    call: Call, record: CallRecord, approval: Approval | None, asides: Mapping[str, str]
+    call: Call, record: CallRecord | None, approval: Approval | None, asides: Mapping[str, str]
 ) -> None:
-    """Makes the state of a recorded call visible to its siblings that are yet to run, as it was when they first ran.
+    """Makes the state that a call set visible to its siblings that are yet to run, as it was when they first ran.
+
+    Args:
+        record: ``None`` for a call that has none: only what it did before it asked a person is shown.
 
     Raises:
-        UnknownType: the record holds a value of a class that is gone.
+        UnknownType: the journal holds a value of a class that is gone.
     """
     if call.run is None:
         return
-    store_sign_in(call.run.tool_context.session.state, approval)
-    outcome = _outcome(record, asides)
+    outcome = None if record is None else _outcome(record, asides)
+    if record is not None:
+        store_sign_in(call.run.tool_context.session.state, approval)
     if outcome is not None:
         apply_state(call.run.tool_context, outcome)
         call.state_applied = True
+    elif not call.ask_applied:
+        apply_ask(call, asides)
 
 
 def _outcome(record: CallRecord, asides: Mapping[str, str]) -> Outcome | None:
