@@ -17,7 +17,6 @@ from google.adk.sessions import InMemorySessionService
 from perdure.adk.history import content_of
 from perdure.session.model import JsonObject, UserMessage
 
-
 _CALL_ID = re.compile("adk-[0-9a-f-]{36}")
 """Of ADK's own making; branches and paths carry it, too."""
 
@@ -79,3 +78,10 @@ def request_form(request: LlmRequest) -> JsonObject:
     form: JsonObject = json.loads(request.model_dump_json(exclude_none=True, exclude={"tools_dict"}, fallback=str))
     form["tools"] = sorted(request.tools_dict)
     return form
+
+
+def unordered(value: Any) -> Any:
+    """The value with every list in it sorted."""
+    if isinstance(value, dict):
+        return {key: unordered(item) for key, item in value.items()}
+    return sorted(map(unordered, value), key=json.dumps) if isinstance(value, list) else value

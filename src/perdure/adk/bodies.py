@@ -141,7 +141,10 @@ async def run_attempt(
 def _succeeded(call: Call, run: ToolRun, value: Any, asides: Mapping[str, str]) -> ToolSucceeded:
     text = capture_success(run.tool_context, run.tool.name, value, asides)
     shown = shown_result(value, run.tool.name)
-    call.live_outcome = text
+    if call.given_up:
+        _take_back(call)  # the session went on without it
+    else:
+        call.live_outcome = text
     return ToolSucceeded(text, shown)
 
 

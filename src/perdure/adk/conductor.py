@@ -100,6 +100,10 @@ class Conductor:
             run.gate, run.state = None, RunState.RUNNING
             raise
 
+    def seen(self) -> list[int]:
+        """What the record of a model call says of the groups before it (see ``journal``)."""
+        return self._dispatcher.take_seen()
+
     async def settle_model(self, run: Run, call: ModelCall) -> None:
         """A model call has its record.  Returns when it may go on with it."""
         run.state = RunState.SETTLED
@@ -155,6 +159,7 @@ class Conductor:
             await self.parking.wait(call.settled)
         except asyncio.CancelledError:
             self.floor.give_up(call)
+            call.stop_reading()
             raise
 
     def account(self, call_id: str) -> None:
