@@ -27,6 +27,8 @@ from perdure.session.model import (
 from perdure.session.policy import EFFECT_RULES, GiveUp, ToolEffect, TryAgain, after_failure
 from perdure.session.runner import (
     AgentFrameworkRunner,
+    Answer,
+    AnsweredQuestion,
     Approval,
     CallRecord,
     CallRequest,
@@ -38,8 +40,11 @@ from perdure.session.runner import (
     LiveTurn,
     ModelCall,
     NewMessage,
+    Question,
+    QuestionWait,
     RecordedCall,
     RecordedTurn,
+    Settled,
     ToolAsked,
     ToolRaised,
     ToolSucceeded,
@@ -71,6 +76,11 @@ class Disk:
     """What calls asked in the middle, until it is answered."""
     asks: list[tuple[str, ToolAsked]] = field(default_factory=list)
     """All that calls of the turn asked in the middle."""
+    questions: dict[str, Question] = field(default_factory=dict)
+    """Those that the turn waits for."""
+    late: list[Question] = field(default_factory=list)
+    """Those that no turn waits for, of all turns."""
+    answers: dict[str, Answer] = field(default_factory=dict)
     records: dict[str, CallRecord] = field(default_factory=dict)
     attempts: dict[str, int] = field(default_factory=dict)
     new_messages: list[NewMessage] = field(default_factory=list)
@@ -95,7 +105,7 @@ class Disk:
         return next((asked.outcome for asker, asked in reversed(self.asks) if asker == call_id), None)
 
     def sequence(self) -> int:
-        return len(self.model_calls) + len(self.records) + 1
+        return len(self.model_calls) + len(self.records) + len(self.answers) + 1
 
     def now_ms(self) -> int:
         """A clock that shows how many records there are."""
@@ -121,7 +131,8 @@ class Log:
             RecordedCall(request, disk.approvals.get(call_id), disk.records.get(call_id), disk.asked_of(call_id))
             for call_id, request in disk.requests.items()
         ]
-        return RecordedTurn(tuple(disk.model_calls), tuple(recorded), stored_messages=len(disk.new_messages))
+        questions = [AnsweredQuestion(question, disk.answers.get(i)) for i, question in disk.questions.items()]
+        return RecordedTurn(tuple(disk.model_calls), tuple(recorded), tuple(questions), len(disk.new_messages))
 
     async def load_history(self) -> Sequence[JsonObject]:
         self.history_loads += 1
@@ -156,6 +167,9 @@ class Log:
 Decide = Callable[[CallRequest], Approval | str | None]
 """An approval; a rejection message; ``None``: nobody answers yet."""
 
+Replier = Callable[[Question], "JsonValue | ErrorInfo | Unanswered"]
+"""What comes as the answer to a question; an error when none came in time."""
+
 Answerer = Callable[[CallRequest, ToolAsked], "JsonValue | Rejected | Unanswered"]
 """What a person says to what a tool asks in the middle: the payload of a yes, or one of the two."""
 
@@ -188,6 +202,7 @@ class Engine:
         self.ran: list[str] = []
         """Ids of the calls that were run, once for each attempt."""
         self.answerer: Answerer = lambda request, asked: None
+        self.replier: Replier = lambda question: {"done": question.tool_name}
         self._decided: dict[str, Approval | str] = {}
         self._told: dict[str, JsonValue | Rejected] = {}
         self._complete_groups: set[str] = set()
@@ -199,7 +214,7 @@ class Engine:
         disk.state_at_start = json.loads(json.dumps(disk.state))
         disk.model_calls, disk.requests, disk.approvals, disk.records = [], {}, {}, {}
         disk.attempts, disk.new_messages, disk.results = {}, [], {}
-        disk.asked, disk.asks = {}, []
+        disk.asked, disk.asks, disk.questions, disk.answers = {}, [], {}, {}
         self._decided, self._told, self._complete_groups = {}, {}, set()
         disk.start = TurnStart(
             session_id=disk.session_id,
@@ -251,6 +266,7 @@ class Engine:
                 if not isinstance(result, DriveBlocked):
                     await self._wind_down(steps)
                     return await self._ended(result, live)
+                again |= self._answer_questions()
                 self._start_steps(steps, live)
                 if result.more or again or self._reap(steps):
                     continue
@@ -270,12 +286,37 @@ class Engine:
         self.control_calls += [call.tool_name for call in result.progress.control_calls]
         disk.write()
         self._store(result.progress.messages)
+        if not isinstance(result, DriveFailed):
+            for question in result.questions:
+                json.dumps([question.arguments, question.payload], allow_nan=False)
+                if question.wait is QuestionWait.NEXT_TURN:
+                    assert question not in disk.late, "a question was reported twice"
+                    disk.late.append(question)
+                else:
+                    assert question.question_id not in disk.questions, "a question was reported twice"
+                    disk.questions[question.question_id] = question
         if isinstance(result, DriveBlocked):
             for request in result.calls:
                 json.dumps(request.arguments, allow_nan=False)
                 assert request.call_id not in disk.requests, "a call was reported twice"
                 disk.requests[request.call_id] = request
         return result
+
+    def _answer_questions(self) -> bool:
+        """Takes the answers that came.  Whether a group has all of its answers now that had not."""
+        disk = self.disk
+        before = len(self._complete())
+        for question in disk.questions.values():
+            if question.question_id in disk.answers:
+                continue
+            said = self.replier(question)
+            if isinstance(said, Unanswered):
+                continue
+            disk.write()
+            value, error = (None, said) if isinstance(said, ErrorInfo) else (json.loads(json.dumps(said)), None)
+            answer = Answer(question.question_id, disk.sequence(), value, error, disk.now_ms())
+            disk.answers[question.question_id] = answer
+        return len(self._complete()) > before
 
     def _start_steps(self, steps: dict[str, asyncio.Task[bool]], live: LiveTurn) -> None:
         """Starts the calls that are due and not answered with no."""
@@ -312,10 +353,13 @@ class Engine:
         self._complete_groups |= {g for g, ids in groups.items() if all(i in self.disk.records for i in ids)}
         return len(self._complete_groups) > before
 
-    def _complete(self) -> list[CallRecord]:
+    def _complete(self) -> list[Settled]:
         """The records of the complete groups, in the order in which they settled."""
-        requests = self.disk.requests
-        return [record for i, record in self.disk.records.items() if requests[i].group in self._complete_groups]
+        disk = self.disk
+        records = [record for i, record in disk.records.items() if disk.requests[i].group in self._complete_groups]
+        waiting = {question.group for i, question in disk.questions.items() if i not in disk.answers}
+        answers = [answer for i, answer in disk.answers.items() if disk.questions[i].group not in waiting]
+        return sorted([*records, *answers], key=lambda settled: settled.sequence)
 
     async def _wind_down(self, steps: dict[str, asyncio.Task[bool]]) -> None:
         """The invocation is over: reads are stopped, writes are waited for."""

@@ -51,6 +51,8 @@ class TurnCore:
     """Call id -> what the confirmation gate of the tool said."""
     model_calls: dict[str, int] = field(default_factory=dict[str, int])
     """Path -> model calls made on it."""
+    long_running: set[str] = field(default_factory=set[str])
+    """Ids of the calls of long-running tools."""
     loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
     tokens: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held while a token is got from a token server and recorded."""

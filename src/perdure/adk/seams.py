@@ -18,9 +18,11 @@ from functools import lru_cache
 from random import Random
 from typing import Any, cast
 
+from google.adk import runners
 from google.adk.agents.base_agent import BaseAgent
 from google.adk.agents.invocation_context import InvocationContext
 from google.adk.agents.llm.task._finish_task_tool import FinishTaskTool
+from google.adk.agents.run_config import RunConfig
 from google.adk.auth import _auth_resume, oauth2_credential_util
 from google.adk.auth.auth_credential import AuthCredential
 from google.adk.auth.auth_tool import AuthConfig
@@ -30,8 +32,9 @@ from google.adk.auth.exchanger.oauth2_credential_exchanger import OAuth2Credenti
 from google.adk.auth.refresher.oauth2_credential_refresher import OAuth2CredentialRefresher
 from google.adk.events.event import Event
 from google.adk.events.event_actions import EventActions
-from google.adk.flows.llm_flows import functions
+from google.adk.flows.llm_flows import base_llm_flow, functions
 from google.adk.flows.llm_flows.base_llm_flow import BaseLlmFlow
+from google.adk.flows.llm_flows.core import _resume
 from google.adk.flows.llm_flows.tools import _batch_executor, _caller, _error_handler
 from google.adk.models.base_llm import BaseLlm
 from google.adk.models.llm_request import LlmRequest
@@ -45,7 +48,8 @@ from google.adk.tools.base_tool import BaseTool
 from google.adk.tools.function_tool import FunctionTool
 from google.adk.tools.set_model_response_tool import SetModelResponseTool
 from google.adk.tools.tool_context import ToolContext
-from google.adk.utils import _sync_runner
+from google.adk.utils import _function_call_names, _sync_runner
+from google.adk.workflow import _node_runner
 from google.adk.version import __version__ as adk_version
 from google.genai import types
 from pydantic import BaseModel
@@ -296,6 +300,55 @@ def set_token_methods(methods: TokenMethods) -> None:
     setattr(CredentialManager, "_load_from_auth_response", methods.load_from_auth_response)  # noqa: B010
 
 
+PAUSE = _resume.ResumeDecision(_resume.ResumeAction.PAUSE)
+"""The decision of an agent's loop to stop until what it waits for has come."""
+
+REQUEST_INPUT = _function_call_names.REQUEST_INPUT_FUNCTION_CALL_NAME
+"""The tool with which a model asks the user something."""
+
+RunFlow = Callable[[BaseLlmFlow, InvocationContext], AsyncGenerator[Event, None]]
+
+
+@dataclass(frozen=True, slots=True)
+class PausingFunctions:
+    """An agent's loop, and where ADK decides that an invocation is to pause."""
+
+    run_flow: RunFlow
+    decide_step_resume: Callable[[InvocationContext, dict[str, Any]], Any]
+    should_pause: Callable[[InvocationContext, Event], bool]
+    track_event: Callable[[Any, Event, Any], None]
+
+
+def pausing_functions() -> PausingFunctions:
+    """Those functions as they are."""
+    return PausingFunctions(
+        BaseLlmFlow.run_async,
+        base_llm_flow.decide_step_resume,
+        InvocationContext.should_pause_invocation,
+        _node_runner.NodeRunner._track_event_in_context,
+    )
+
+
+def set_pausing_functions(pausing: PausingFunctions) -> None:
+    """Replaces them for the whole process."""
+    # (A plain assignment to a method is a type error.)
+    setattr(BaseLlmFlow, "run_async", pausing.run_flow)  # noqa: B010
+    setattr(base_llm_flow, "decide_step_resume", pausing.decide_step_resume)  # noqa: B010
+    setattr(InvocationContext, "should_pause_invocation", pausing.should_pause)  # noqa: B010
+    setattr(_node_runner.NodeRunner, "_track_event_in_context", pausing.track_event)  # noqa: B010
+
+
+def interrupts_of(context: Any) -> set[str]:
+    """The interrupts on which a node waits: the set itself."""
+    interrupts: set[str] = context._interrupt_ids
+    return interrupts
+
+
+def stamp_run_metadata(event: Event, run_config: RunConfig | None) -> None:
+    """Puts the run configuration's metadata into a user's event."""
+    runners._apply_run_config_custom_metadata(event, run_config)
+
+
 @dataclass(frozen=True, slots=True)
 class Seam:
     """A name we rely on: where it is, and which parameters it must take."""
@@ -346,6 +399,21 @@ SEAMS: tuple[Seam, ...] = (
         ("invocation_context", "agent", "tool", "tool_args", "tool_context", "error"),
     ),
     Seam("google.adk.utils._sync_runner", "_use_sync_callable_runner", ("runner",)),
+    Seam("google.adk.flows.llm_flows.base_llm_flow", "BaseLlmFlow.run_async", ("self", "invocation_context")),
+    Seam("google.adk.flows.llm_flows.base_llm_flow", "decide_step_resume", ("invocation_context", "tools_dict")),
+    Seam("google.adk.flows.llm_flows.core._resume", "ResumeAction.PAUSE"),
+    Seam("google.adk.flows.llm_flows.core._resume", "ResumeDecision", ("action",)),
+    Seam(
+        "google.adk.agents.invocation_context", "InvocationContext.should_pause_invocation", ("self", "event")
+    ),
+    Seam("google.adk.workflow._node_runner", "NodeRunner._track_event_in_context", ("self", "event", "ctx")),
+    Seam("google.adk.agents.context", "Context.interrupt_ids"),
+    Seam("google.adk.runners", "Runner._new_invocation_context", ("self", "session", "invocation_id")),
+    Seam("google.adk.runners", "Runner._resolve_invocation_id", ("self", "session", "new_message", "invocation_id")),
+    Seam("google.adk.runners", "Runner._resolve_invocation_id_from_fr", ("self", "session", "new_message", "strict")),
+    Seam("google.adk.runners", "Runner._find_user_message_for_invocation", ("self", "events", "invocation_id")),
+    Seam("google.adk.runners", "_apply_run_config_custom_metadata", ("event", "run_config")),
+    Seam("google.adk.utils._function_call_names", "REQUEST_INPUT_FUNCTION_CALL_NAME"),
     Seam("google.adk.auth._auth_resume", "_build_credential_from_value", ("auth_config", "value")),
     Seam("google.adk.auth._auth_resume", "_merge_credential_oauth2_fields", ("target_cred", "source_cred")),
     Seam("google.adk.auth.oauth2_credential_util", "_with_configured_client", ("credential", "raw_credential")),

@@ -69,8 +69,6 @@ def is_durable(tool: BaseTool) -> bool:
 
 def unsupported(tool: BaseTool) -> str | None:
     """Why the tool cannot be made durable; ``None`` when it can."""
-    if tool.is_long_running:
-        return "is long-running"
     if isinstance(tool, seams.NodeTool):
         return "runs a workflow node"
     if seams.is_generator_tool(tool):
