@@ -18,6 +18,7 @@ from perdure.session.model import (
     AgentEventType,
     ErrorInfo,
     JsonObject,
+    JsonValue,
     RecordStatus,
     TurnStatus,
     Usage,
@@ -26,6 +27,8 @@ from perdure.session.model import (
 from perdure.session.policy import EFFECT_RULES, GiveUp, ToolEffect, TryAgain, after_failure
 from perdure.session.runner import (
     AgentFrameworkRunner,
+    Answer,
+    AnsweredQuestion,
     Approval,
     CallRecord,
     CallRequest,
@@ -37,8 +40,10 @@ from perdure.session.runner import (
     LiveTurn,
     ModelCall,
     NewMessage,
+    Question,
     RecordedCall,
     RecordedTurn,
+    Settled,
     ToolRaised,
     ToolSucceeded,
     TurnStart,
@@ -66,6 +71,8 @@ class Disk:
     requests: dict[str, CallRequest] = field(default_factory=dict)
     approvals: dict[str, Approval] = field(default_factory=dict)
     records: dict[str, CallRecord] = field(default_factory=dict)
+    questions: dict[str, Question] = field(default_factory=dict)
+    answers: dict[str, Answer] = field(default_factory=dict)
     attempts: dict[str, int] = field(default_factory=dict)
     new_messages: list[NewMessage] = field(default_factory=list)
     status: TurnStatus = TurnStatus.COMPLETED
@@ -86,7 +93,7 @@ class Disk:
         self.crash_at = None
 
     def sequence(self) -> int:
-        return len(self.model_calls) + len(self.records) + 1
+        return len(self.model_calls) + len(self.records) + len(self.answers) + 1
 
     def now_ms(self) -> int:
         """A clock that shows how many records there are."""
@@ -112,7 +119,10 @@ class Log:
             RecordedCall(request, disk.approvals.get(call_id), disk.records.get(call_id))
             for call_id, request in disk.requests.items()
         ]
-        return RecordedTurn(tuple(disk.model_calls), tuple(recorded), stored_messages=len(disk.new_messages))
+        asked = [AnsweredQuestion(question, disk.answers.get(i)) for i, question in disk.questions.items()]
+        return RecordedTurn(
+            tuple(disk.model_calls), tuple(recorded), tuple(asked), stored_messages=len(disk.new_messages)
+        )
 
     async def load_history(self) -> Sequence[JsonObject]:
         self.history_loads += 1
@@ -120,8 +130,7 @@ class Log:
         return self.disk.messages[: self.disk.start.history_length]
 
     async def load_stored(self) -> Sequence[JsonObject]:
-        assert self.disk.start is not None
-        return self.disk.messages[self.disk.start.history_length :]
+        return [json.loads(message.item) for message in self.disk.new_messages]
 
     async def load_state(self) -> JsonObject:
         state: JsonObject = json.loads(json.dumps(self.disk.state_at_start))
@@ -159,6 +168,7 @@ class Engine:
         self.runner = runner
         self.disk = disk or Disk()
         self.decide: Decide = decide or _yes
+        self.answer: Callable[[Question], JsonValue] = lambda question: {"approved": True}
         self.log: Log | None = None
         self.control_calls: list[str] = []
         self.ran: list[str] = []
@@ -173,6 +183,7 @@ class Engine:
         disk.state_at_start = json.loads(json.dumps(disk.state))
         disk.model_calls, disk.requests, disk.approvals, disk.records = [], {}, {}, {}
         disk.attempts, disk.new_messages, disk.results = {}, [], {}
+        disk.questions, disk.answers = {}, {}
         self._decided, self._complete_groups = {}, set()
         disk.start = TurnStart(
             session_id=disk.session_id,
@@ -225,7 +236,7 @@ class Engine:
                     await self._wind_down(steps)
                     return await self._ended(result, live)
                 self._start_steps(steps, live)
-                if result.more or again or self._reap(steps):
+                if self._answer_questions() or result.more or again or self._reap(steps):
                     continue
                 if not steps:
                     return False
@@ -248,6 +259,9 @@ class Engine:
                 json.dumps(request.arguments, allow_nan=False)
                 assert request.call_id not in disk.requests, "a call was reported twice"
                 disk.requests[request.call_id] = request
+            for question in result.questions:
+                assert question.question_id not in disk.questions, "a question was asked twice"
+                disk.questions[question.question_id] = question
         return result
 
     def _start_steps(self, steps: dict[str, asyncio.Task[bool]], live: LiveTurn) -> None:
@@ -278,10 +292,26 @@ class Engine:
         self._complete_groups |= {g for g, ids in groups.items() if all(i in self.disk.records for i in ids)}
         return len(self._complete_groups) > before
 
-    def _complete(self) -> list[CallRecord]:
-        """The records of the complete groups, in the order in which they settled."""
+    def _complete(self) -> list[Settled]:
+        """The records of the complete groups and the answers, in the order in which they settled."""
         requests = self.disk.requests
-        return [record for i, record in self.disk.records.items() if requests[i].group in self._complete_groups]
+        records = [record for i, record in self.disk.records.items() if requests[i].group in self._complete_groups]
+        settled: list[Settled] = [*records, *self.disk.answers.values()]
+        return sorted(settled, key=lambda one: one.sequence)
+
+    def _answer_questions(self) -> bool:
+        """Answers what somebody has an answer to.  Whether there was any."""
+        disk = self.disk
+        answered = False
+        for question in disk.questions.values():
+            value = None if question.question_id in disk.answers else self.answer(question)
+            if value is not None:
+                disk.write()
+                disk.answers[question.question_id] = Answer(
+                    question.question_id, disk.sequence(), value, None, disk.now_ms()
+                )
+                answered = True
+        return answered
 
     async def _wind_down(self, steps: dict[str, asyncio.Task[bool]]) -> None:
         """The invocation is over: reads are stopped, writes are waited for."""

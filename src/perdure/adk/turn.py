@@ -23,12 +23,12 @@ from perdure.errors import NonDeterminismError, UsageError
 from perdure.session.model import TOOL_CALL_NOT_RUN_ERROR_PREFIX, ErrorInfo
 from perdure.session.runner import (
     Approval,
-    CallRecord,
     DriveBlocked,
     DriveFailed,
     DriveFinished,
     DriveResult,
     Progress,
+    Settled,
     ToolOutcome,
     ToolRaised,
 )
@@ -91,7 +91,7 @@ class AdkLiveTurn:
         if not self._conductor.parking.closing:
             self._conductor.end()
 
-    async def drive(self, step_id: str, records: Sequence[CallRecord], attempt: int = 1) -> DriveResult:
+    async def drive(self, step_id: str, records: Sequence[Settled], attempt: int = 1) -> DriveResult:
         """Hands out ``records`` and lets the invocation run until it is blocked or over.
 
         Raises:
@@ -110,7 +110,7 @@ class AdkLiveTurn:
         finally:
             self._conductor.set_driving(False)
 
-    def hand_out(self, records: Sequence[CallRecord]) -> None:
+    def hand_out(self, records: Sequence[Settled]) -> None:
         """Hands out ``records`` to an invocation that is being driven already."""
         self._conductor.give(records)
 
@@ -140,7 +140,7 @@ class AdkLiveTurn:
             NonDeterminismError: the invocation ended or blocked without asking for this call.
         """
         call = await self._requested(call_id)
-        if call.given_up:
+        if _is_given_up(call):
             return _given_up(f"{TOOL_CALL_NOT_RUN_ERROR_PREFIX}: the agent that asked for it was stopped.")
         assert call.run is not None
         body = call.body = asyncio.get_running_loop().create_task(
@@ -161,7 +161,7 @@ class AdkLiveTurn:
             if not body.cancelled():
                 body.exception()
             raise cancelled
-        if body.cancelled() and call.given_up:
+        if body.cancelled() and _is_given_up(call):
             return _given_up("it was stopped with the agent that asked for it")
         return body.result()
 
@@ -210,8 +210,9 @@ class AdkLiveTurn:
         return self._blocked(more=not conductor.floor.blocked)
 
     def _blocked(self, *, more: bool) -> DriveBlocked:
-        calls = self._conductor.floor.take_unreported_calls()
-        return DriveBlocked(self._progress(), calls, more)
+        floor = self._conductor.floor
+        calls, questions = floor.take_unreported_calls(), floor.take_unreported_questions()
+        return DriveBlocked(self._progress(), calls, more, questions)
 
     def _finished(self) -> DriveFinished | DriveFailed:
         progress = self._progress()
@@ -238,6 +239,10 @@ async def _cancel(running: set[asyncio.Task[Any]]) -> None:
             _logger.warning("%s does not end although it was cancelled; it is left behind", task.get_name())
         elif not task.cancelled():
             task.exception()
+
+
+def _is_given_up(call: Call) -> bool:
+    return call.given_up
 
 
 def _given_up(message: str) -> ToolRaised:
