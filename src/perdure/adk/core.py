@@ -10,6 +10,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import timedelta
 
+from google.adk.events.event_actions import EventActions
 from google.adk.sessions.session import Session
 
 from perdure.adk.conductor import Conductor
@@ -53,6 +54,8 @@ class TurnCore:
     """Path -> model calls made on it."""
     long_running: set[str] = field(default_factory=set[str])
     """Ids of the calls of long-running tools."""
+    unsaid: dict[str, EventActions] = field(default_factory=dict[str, EventActions])
+    """Call id -> what a call did that got no response, as that of a long-running tool that returned nothing."""
     loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
     tokens: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held while a token is got from a token server and recorded."""
