@@ -72,6 +72,7 @@ class StepName(enum.Enum):
     AWAIT_USER_MESSAGE = "AwaitUserMessage"
     RUN_MODEL = "RunModel"
     AWAIT_TOOL_APPROVAL = "AwaitToolApproval"
+    AWAIT_ANSWER = "AwaitAnswer"
     CALL_TOOL = "CallTool"
     CALL_SINGLE_ATTEMPT_TOOL = "CallSingleAttemptTool"
     RESUME_TURN = "ResumeTurn"
@@ -99,13 +100,20 @@ class InterruptKind(enum.Enum):
     APPROVAL = "approval"
     """A policy or an effect asks."""
     CONFIRMATION = "confirmation"
-    """The tool itself asks (``require_confirmation``)."""
+    """The tool itself asks (``require_confirmation``, or in its own body)."""
+    CREDENTIAL = "credential"
+    """A tool or a toolset needs a sign-in."""
+    LONG_RUNNING = "long_running"
+    """A long-running tool whose result comes from outside."""
+    INPUT = "input"
+    """A workflow, or the request-input tool, asks."""
 
 
 class InterruptStatus(enum.Enum):
     PENDING = "pending"
     APPROVED = "approved"
     REJECTED = "rejected"
+    ANSWERED = "answered"
     EXPIRED = "expired"
     WITHDRAWN = "withdrawn"
 
@@ -189,6 +197,19 @@ class ImageInput(Shape):
     mime_type: str
 
 
+class QuestionAnswer(Shape):
+    """The answer to a question that outlived its turn.
+
+    Attributes:
+        question_id: the framework's id of the call that asked.
+        value: a JSON object.
+    """
+
+    question_id: str
+    tool_name: str
+    value: JsonObject
+
+
 NO_USAGE = Usage()
 
 
@@ -200,12 +221,14 @@ class UserMessage(Shape):
         images: in order.
         state_delta: session state to set with the message; ``app:``, ``user:`` and ``temp:`` keys as in ADK.
         run_config: the framework's run configuration for this turn as JSON; ``None`` keeps the flow's.
+        answers: in place of words: the late answers that start this turn.
     """
 
     text: str
     images: tuple[ImageInput, ...] = ()
     state_delta: JsonObject = {}
     run_config: JsonObject | None = None
+    answers: tuple[QuestionAnswer, ...] = ()
 
 
 class TurnInfo(Shape):
@@ -225,6 +248,7 @@ class Interrupt(Shape):
 
     Attributes:
         interrupt_id: stable over restarts; distinct even for equal calls.
+        agent_name, path: who asks, and where in the tree of agents; the path is empty at the root.
         hint: what the tool or policy says to whoever decides; may be empty.
         payload: what the tool attached for the decider; ``None`` when nothing.
         deadline: when it expires; ``None`` for never.
@@ -238,6 +262,7 @@ class Interrupt(Shape):
     tool_call_id: str
     arguments: JsonObject
     agent_name: str
+    path: str = ""
     hint: str = ""
     payload: JsonValue = None
     created_at: datetime

@@ -8,7 +8,16 @@ What happens in a turn, seen from here::
     live = await runner.open_turn(start, log)      # replays what the journal has; runs nothing that has a record
     await live.drive(step_id, ())                  # RunModel: until blocked; reports the calls newly asked for
     await live.call_tool(call_id, ...)             # one attempt of one call, beside the others
-    await live.drive(step_id, records)             # RunModel again, with the records of the settled calls
+    await live.drive(step_id, settled)             # RunModel again, with the records of the settled calls
+
+A turn waits for people in three ways:
+
+* a *call* waits: for an approval before it runs (``CallRequest.ask``), or in the middle (``ToolAsked``: the tool ran
+  as far as a question, and runs again with the answer);
+* the live invocation itself waits for the answer to a *question* (``Question``), while its other branches go on;
+* the invocation has ended with questions open.  Those with ``QuestionWait.NEXT_LEG`` suspend the turn: what was done so
+  far is kept as a checkpoint, and when all of them are answered the next *leg* of the turn begins, an invocation of its
+  own with its own journal.  Those with ``QuestionWait.NEXT_TURN`` outlive the turn: the answer starts a turn.
 
 Who may write what: the live turn writes model calls through ``TurnLog.record_model_call``; everything else it returns,
 and the engine writes it.
@@ -16,6 +25,7 @@ and the engine writes it.
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -46,6 +56,10 @@ class TurnStart:
         incarnation: tells a session from an earlier, deleted one with the same id; a cache must compare it.
         number: from 1.
         history_length: messages stored before this turn.
+        leg: which invocation of the turn this is, from 1.
+        leg_length: messages of this turn that earlier legs stored.
+        answers: what this leg begins with, in the order of its questions; empty in the first leg.
+        carry: what the leg before handed on (``DriveFinished.carry``); ``None`` in the first leg.
     """
 
     session_id: str
@@ -56,11 +70,78 @@ class TurnStart:
     message: UserMessage
     started_at_ms: int
     history_length: int
+    leg: int = 1
+    leg_length: int = 0
+    answers: tuple[AnsweredQuestion, ...] = ()
+    carry: str | None = None
+
+
+class QuestionWait(enum.Enum):
+    """Who waits for the answer to a question."""
+
+    LIVE = "live"
+    """The live invocation."""
+    NEXT_LEG = "next_leg"
+    """The turn: the invocation has ended, and the answers begin the next one."""
+    NEXT_TURN = "next_turn"
+    """Nobody: the turn goes on and ends without the answer, which starts a turn."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """Something that the invocation asks a person or an outside system, beside the approvals of its calls.
+
+    Attributes:
+        question_id: the framework's id for it; unique in the turn.
+        kind: ``LONG_RUNNING``, ``INPUT`` or ``CREDENTIAL``; ``APPROVAL`` or ``CONFIRMATION`` for work that is not a
+            call (an agent that is run as a tool).
+        group: the invocation goes on when all questions of the group are answered.
+        tool_name, arguments: of the call that asks; what the asking node or tool is called when there is no call.
+        path: where in the tree of agents it is asked; empty at the root.
+        hint, payload: what whoever answers is shown.
+    """
+
+    question_id: str
+    kind: InterruptKind
+    group: str
+    wait: QuestionWait
+    tool_name: str
+    arguments: JsonObject
+    agent_name: str
+    path: str = ""
+    hint: str = ""
+    payload: JsonValue = None
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The stored answer to a question.
+
+    Attributes:
+        sequence: its place among all records of the turn, in the order in which they settled.
+        value: what was answered: a JSON object for questions; for kinds that are answered with yes or no an object
+            with ``approved`` (bool), ``payload`` and ``message``.
+        error: why there is no answer (it expired); else ``None``.
+    """
+
+    question_id: str
+    sequence: int
+    value: JsonValue
+    error: ErrorInfo | None
+    settled_at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class AnsweredQuestion:
+    """A question that is in the journal, with its answer if it has one."""
+
+    question: Question
+    answer: Answer | None
 
 
 @dataclass(frozen=True, slots=True)
 class ModelCall:
-    """The record of one model call.
+    """The record of one model call, or of something else that the invocation does in place and must not do twice.
 
     Attributes:
         key: stable over replays (path, branch, agent, ordinal).
@@ -77,9 +158,14 @@ class ModelCall:
 
 @dataclass(frozen=True, slots=True)
 class Approval:
-    """A person's yes to one exact call.  ``payload`` is what came with it."""
+    """A person's yes to one exact call.  ``payload`` is what came with it; the auth response of a sign-in.
+
+    ``asked`` is the outcome of the run that asked (``ToolAsked.outcome``); ``None`` when the call had not run.
+    """
 
     payload: JsonValue = None
+    kind: InterruptKind = InterruptKind.APPROVAL
+    asked: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +178,7 @@ class CallRequest:
         ask: the kind of interrupt to raise before the call may run; ``None`` when none is needed.
         hint, payload: what the decider is shown.
         timeout: of one attempt.
+        path: where in the tree of agents it is asked for; empty at the root.
     """
 
     call_id: str
@@ -105,6 +192,7 @@ class CallRequest:
     ask: InterruptKind | None = None
     hint: str = ""
     payload: JsonValue = None
+    path: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,8 +201,8 @@ class CallRecord:
 
     Attributes:
         sequence: its place among all records of the turn, in the order in which they settled.
-        outcome: the framework's own JSON text (result and side effects on the session); ``None`` for a record that
-            perdure decided (rejected, not run, outcome unknown after a crash).
+        outcome: the framework's own JSON text (result and side effects on the session).  For a record that perdure
+            decided (rejected, not run, outcome unknown after a crash) it is ``None``, or that of the run that asked.
         error: why it did not succeed.
     """
 
@@ -128,26 +216,36 @@ class CallRecord:
 
 @dataclass(frozen=True, slots=True)
 class RecordedCall:
-    """A call that is in the journal: what was asked for, whether a person agreed, and its record if it has one."""
+    """A call that is in the journal: what was asked for, whether a person agreed, and its record if it has one.
+
+    ``asked`` is the outcome of its last run that asked something in the middle, answered or not.
+    """
 
     request: CallRequest
     approval: Approval | None
     record: CallRecord | None
+    asked: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class RecordedTurn:
-    """All that the journal holds of an open turn.
+    """All that the journal holds of the present leg of an open turn.
 
     Attributes:
         calls: in the order in which they were asked for.
-        stored_messages: how many messages of this turn are stored; a replay makes them again and they are not stored
-            twice.
+        questions: likewise; those that the live invocation waits for.
+        stored_messages: how many messages of this turn are stored, earlier legs included; a replay of the leg makes
+            those of the leg again and they are not stored twice.
     """
 
     model_calls: tuple[ModelCall, ...] = ()
     calls: tuple[RecordedCall, ...] = ()
+    questions: tuple[AnsweredQuestion, ...] = ()
     stored_messages: int = 0
+
+
+Settled = CallRecord | Answer
+"""What a live invocation can be handed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,21 +291,30 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class DriveBlocked:
-    """The live turn waits for ``calls`` (newly asked for) or for calls it asked for before.
+    """The live turn waits for ``calls`` and ``questions`` (newly asked for) or for some it asked for before.
 
     ``more`` is true when some branch is still busy (a model call in flight): drive again at once.
+    ``questions`` may hold some with ``QuestionWait.NEXT_TURN``, for which it does not wait.
     """
 
     progress: Progress
     calls: tuple[CallRequest, ...]
     more: bool = False
+    questions: tuple[Question, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class DriveFinished:
-    """The invocation ended by itself."""
+    """The invocation ended by itself.
+
+    Attributes:
+        questions: that it left open.  Any with ``QuestionWait.NEXT_LEG`` suspend the turn; none: the turn is over.
+        carry: for the next leg, as JSON text: what lives for the turn and is in no message.
+    """
 
     progress: Progress
+    questions: tuple[Question, ...] = ()
+    carry: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,7 +355,23 @@ class ToolRaised:
     outcome: str | None = None
 
 
-ToolOutcome = ToolSucceeded | ToolRaised
+@dataclass(frozen=True, slots=True)
+class ToolAsked:
+    """The tool ran as far as a question to a person.  It runs again with the answer (``Approval``).
+
+    Attributes:
+        kind: ``CONFIRMATION`` or ``CREDENTIAL``.
+        hint, payload: what the decider is shown.
+        outcome: the framework's own JSON text: what this run did to the session.
+    """
+
+    kind: InterruptKind
+    hint: str
+    payload: JsonValue
+    outcome: str
+
+
+ToolOutcome = ToolSucceeded | ToolRaised | ToolAsked
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,11 +394,15 @@ class TurnLog(Protocol):
         ...
 
     async def load_history(self) -> Sequence[JsonObject]:
-        """The framework items of all messages before this turn, oldest first."""
+        """The framework items of all messages before this leg of the turn, oldest first."""
+        ...
+
+    async def load_stored(self) -> Sequence[JsonObject]:
+        """The framework items of the messages that this leg of the turn has stored, oldest first."""
         ...
 
     async def load_state(self) -> JsonObject:
-        """The session state as it was when the turn began; shared keys with their ``app:`` and ``user:`` prefix."""
+        """The session state as it was when this leg began; shared keys with their ``app:`` and ``user:`` prefix."""
         ...
 
     async def record_model_call(self, key: str, response: str, usage: Usage, settled_at_ms: int) -> ModelCall:
@@ -300,7 +427,7 @@ class TurnLog(Protocol):
 class LiveTurn(Protocol):
     """A turn in memory: a running invocation that waits for the engine wherever it needs a record."""
 
-    async def drive(self, step_id: str, records: Sequence[CallRecord], attempt: int = 1) -> DriveResult:
+    async def drive(self, step_id: str, records: Sequence[Settled], attempt: int = 1) -> DriveResult:
         """Hands out ``records`` (in their order) and lets the invocation run until it is blocked or over.
 
         Args:
@@ -313,7 +440,7 @@ class LiveTurn(Protocol):
         """
         ...
 
-    def hand_out(self, records: Sequence[CallRecord]) -> None:
+    def hand_out(self, records: Sequence[Settled]) -> None:
         """Hands out ``records`` to an invocation that is being driven already."""
         ...
 
@@ -371,7 +498,7 @@ class AgentFrameworkRunner(Protocol):
         ...
 
     async def open_turn(self, start: TurnStart, log: TurnLog) -> LiveTurn:
-        """Starts the invocation of a turn, from the session as it was when the turn began."""
+        """Starts the invocation of a leg of a turn, from the session as it was when the leg began."""
         ...
 
     def closing_messages(
