@@ -197,7 +197,7 @@ class Engine:
     async def _loop(self, live: LiveTurn) -> bool:
         disk = self.disk
         while True:
-            groups = {request.group for request in disk.requests.values()}
+            groups = list(dict.fromkeys(request.group for request in disk.requests.values()))
             for group in groups:
                 if not await self._settle([r for r in disk.requests.values() if r.group == group], live):
                     return False

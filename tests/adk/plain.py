@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 from google.adk.agents import LlmAgent, RunConfig
@@ -16,9 +17,11 @@ from google.adk.sessions import InMemorySessionService
 from perdure.adk.history import content_of
 from perdure.session.model import JsonObject, UserMessage
 
+_CALL_ID = re.compile(r"adk-[0-9a-f-]{36}")
+
 
 async def run_plain(
-    agent: LlmAgent | App, messages: list[UserMessage], *, state: JsonObject | None = None, **services: Any
+    agent: Any, messages: list[UserMessage], *, state: JsonObject | None = None, **services: Any
 ) -> tuple[list[JsonObject], JsonObject, Exception | None]:
     """Runs the messages in one session.  The stored events, the final state, and what the last turn raised."""
     app = agent if isinstance(agent, App) else App(name="Flow", root_agent=agent)
@@ -59,8 +62,8 @@ def comparable(items: list[JsonObject]) -> list[JsonObject]:
             return {key: rename(item) for key, item in value.items() if key not in ("invocation_id", "timestamp")}
         if isinstance(value, list):
             return [rename(item) for item in value]
-        if isinstance(value, str) and value.startswith("adk-"):
-            return names.setdefault(value, f"call {len(names)}")
+        if isinstance(value, str):
+            return _CALL_ID.sub(lambda found: names.setdefault(found[0], f"call {len(names)}"), value)
         return value
 
     renamed = [rename(item) for item in items]

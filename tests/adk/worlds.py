@@ -22,6 +22,7 @@ from google.adk.platform import uuid as platform_uuid
 from google.adk.tools.base_tool import BaseTool
 from google.adk.tools.function_tool import FunctionTool
 from google.adk.tools.tool_context import ToolContext
+from google.adk.workflow import Workflow
 from google.genai import types
 from google.genai.errors import ServerError
 from pydantic import BaseModel
@@ -44,14 +45,16 @@ class World:
         log: one entry for each run of a tool or callback.
         options: of the flow.
         services: for plain ADK and for the flow.
+        models: of the other agents.
     """
 
     model: ScriptedModel
-    agent: LlmAgent | App
+    agent: LlmAgent | Workflow | App
     log: list[str] = field(default_factory=list)
     options: dict[str, Any] = field(default_factory=dict)
     services: dict[str, Any] = field(default_factory=dict)
     messages: list[UserMessage] = field(default_factory=lambda: [UserMessage(text="go")])
+    models: list[ScriptedModel] = field(default_factory=list[ScriptedModel])
 
     def engine(self, disk: Disk | None = None, decide: Decide | None = None) -> Engine:
         """An engine with a runner of its own."""

@@ -105,10 +105,10 @@ class SyncTools:
         raise cancelled
 
 
-async def run_attempt(call: Call, attempt: int, approval: Approval | None, sync_tools: SyncTools | None) -> ToolOutcome:
+async def run_attempt(
+    call: Call, run: ToolRun, attempt: int, approval: Approval | None, sync_tools: SyncTools | None
+) -> ToolOutcome:
     """Runs the tool of ``call`` once and says what came out."""
-    run = call.run
-    assert run is not None
     determinism.suspend()
     _prepare(call, run)
     context = run.tool_context

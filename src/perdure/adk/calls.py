@@ -6,7 +6,7 @@ import asyncio
 import enum
 from contextvars import Context
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from google.adk.tools.base_tool import BaseTool
 from google.adk.tools.tool_context import ToolContext
@@ -27,9 +27,16 @@ class ToolRun:
     """The context variables that the callbacks before the tool left behind."""
 
 
+class NodeWork(Protocol):
+    """All that running the function of a workflow node takes (``node_bodies.NodeRun``)."""
+
+    def take_back(self) -> None:
+        """Makes pending again what the last attempt changed, so that the call's baseline can undo it."""
+
+
 @dataclass(slots=True, eq=False)
 class Call:
-    """One tool call of a group.
+    """One call of a group: of a tool, or of a workflow node's function.
 
     Attributes:
         accounted: it is known what becomes of it: it was requested, a callback answered it, or it steers ADK.
@@ -45,7 +52,7 @@ class Call:
     group: Group
     accounted: bool = False
     request: CallRequest | None = None
-    run: ToolRun | None = None
+    run: ToolRun | NodeWork | None = None
     fresh: bool = True
     record: CallRecord | None = None
     outcome: Outcome | None = None

@@ -18,6 +18,8 @@ from google.adk.tools.base_tool import BaseTool
 from google.adk.tools.base_toolset import BaseToolset
 from google.adk.tools.function_tool import FunctionTool
 
+from google.adk.workflow import BaseNode
+
 from perdure.adk import seams
 from perdure.adk.plugins import WATCHER
 from perdure.adk.tools import check_stand_in, unsupported
@@ -37,6 +39,8 @@ def check_application(
     """
     app = _app_of(agent, flow_type)
     root = cast(LlmAgent, app.root_agent)
+    if not isinstance(root, LlmAgent):
+        return app, {}
     _check_agent(root)
     tools = _tools_of(root)
     _check_policies(policies, tools)
@@ -52,7 +56,7 @@ def _app_of(agent: object, flow_type: str) -> App:
     if not flow_type:
         raise UsageError("flow_type is empty; give the flow a stable name, such as flow_type='SupportAgent'")
     root = agent.root_agent if isinstance(agent, App) else agent
-    if not isinstance(root, LlmAgent):
+    if not isinstance(root, BaseNode):
         raise UsageError(
             f"agent: the root is of type {type(root).__name__}, {_NOT_YET}; pass an LlmAgent or an App of one"
         )
@@ -110,6 +114,8 @@ def _tools_of(agent: LlmAgent) -> dict[str, BaseTool]:
 def _tool_of(agent: LlmAgent, entry: object) -> BaseTool:
     if isinstance(entry, BaseTool):
         return entry
+    if isinstance(entry, BaseNode):
+        return seams.NodeTool(node=entry)
     if isinstance(entry, BaseToolset):
         kind = type(entry).__name__
         raise UsageError(
@@ -172,7 +178,7 @@ def fingerprint(app: App, tools: Mapping[str, BaseTool]) -> str:
     """A fingerprint of the agent, its tools and their parameters.  Texts and models do not count."""
     agent = cast(LlmAgent, app.root_agent)
     shape = {
-        "agents": [{"name": agent.name, "output": _schema_name(agent.output_schema)}],
+        "agents": [{"name": agent.name, "output": _schema_name(getattr(agent, "output_schema", None))}],
         "tools": {name: _parameters(tool) for name, tool in sorted(tools.items())},
     }
     text = json.dumps(shape, sort_keys=True, default=str)

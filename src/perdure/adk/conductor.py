@@ -18,7 +18,7 @@ import asyncio
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
 
-from perdure.adk.calls import Call, ToolRun
+from perdure.adk.calls import Call, NodeWork, ToolRun
 from perdure.adk.determinism import TurnClock
 from perdure.adk.dispatch import Dispatcher
 from perdure.adk.floor import Floor
@@ -120,7 +120,7 @@ class Conductor:
         tool_name: str,
         arguments: JsonObject,
         build: Callable[[str], CallRequest],
-        tool_run: ToolRun,
+        work: ToolRun | NodeWork,
     ) -> Call:
         """A tool is to be run.  Wait for its record with ``record_of``.
 
@@ -142,7 +142,7 @@ class Conductor:
             call.request = then
             call.fresh = False
             self.journal.came_back(call_id)
-        call.run = tool_run
+        call.run = work
         call.settled = asyncio.get_running_loop().create_future()
         self.account(call_id)
         return call

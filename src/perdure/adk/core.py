@@ -5,9 +5,11 @@ They find it in a context variable, which every task of the turn inherits.
 
 from __future__ import annotations
 
+import asyncio
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import timedelta
+from typing import Any
 
 from google.adk.events.event import Event
 from google.adk.sessions.session import Session
@@ -104,6 +106,25 @@ class TurnCore:
     """Call id -> what the confirmation gate of the tool said."""
     model_calls: dict[str, int] = field(default_factory=dict[str, int])
     """Path -> model calls made on it."""
+    node_calls: dict[str, int] = field(default_factory=dict[str, int])
+    """Scope and path -> calls of that node's function."""
+    silent_before: frozenset[str] = frozenset()
+    """Paths of nodes that ran in an earlier leg and left no trace in the session: ADK would run them again."""
+    silent_now: list[str] = field(default_factory=list[str])
+    """Those of this leg."""
+    tasks: set[asyncio.Task[Any]] = field(default_factory=set[asyncio.Task[Any]])
+    """Functions of nodes that run, each in a task of its own."""
+
+    def node_call_id(self, scope: str, path: str) -> str:
+        """The id for the next call of the function of the node at ``path``."""
+        place = f"{scope}|{path}" if scope else path
+        number = self.node_calls[place] = self.node_calls.get(place, 0) + 1
+        return f"{leg_prefix(self.start)}{place}#{number}"
+
+
+def leg_prefix(start: TurnStart) -> str:
+    """What the keys of a leg begin with; nothing in the first one."""
+    return "" if start.leg == 1 else f"leg{start.leg}|"
 
 
 current_turn: ContextVar[TurnCore | None] = ContextVar("perdure_current_turn", default=None)

@@ -98,6 +98,15 @@ def resume(providers: seams.Providers) -> None:
     seams.set_providers(providers)
 
 
+def install_for_body(start: TurnStart, call_id: str) -> None:
+    """Gives the current context, in which a node's function runs, the real time, and ids that follow from the call.
+
+    A replay of a function that starts other nodes runs it again: what it asks for must have the same id then.
+    """
+    time_provider, _, random_provider = seams.REAL_PROVIDERS
+    seams.set_providers((time_provider, derived_uuids(start.turn_id, call_id, "body").__next__, random_provider))
+
+
 @contextmanager
 def ids_from(*seed: object) -> Generator[None]:
     """Inside, ADK's ids depend on ``seed`` alone; the turn's own count does not move."""

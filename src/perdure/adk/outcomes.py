@@ -119,7 +119,7 @@ def _effects(context: ToolContext, tool_name: str) -> JsonObject:
     effects: JsonObject = {}
     if actions.state_delta:
         effects["state"] = {
-            key: _encode_state(key, value, f"tool {tool_name!r}: state key {key!r}")
+            key: encode_state(key, value, f"tool {tool_name!r}: state key {key!r}")
             for key, value in actions.state_delta.items()
         }
     others = {
@@ -134,7 +134,7 @@ def _effects(context: ToolContext, tool_name: str) -> JsonObject:
     return effects
 
 
-def _encode_state(key: str, value: Any, where: str) -> JsonValue:
+def encode_state(key: str, value: Any, where: str) -> JsonValue:
     """A state value for the record, if it can be stored with the response, too."""
     encode(key, where)
     encoded = encode(value, where)

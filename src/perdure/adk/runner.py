@@ -6,7 +6,6 @@ import json
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from datetime import timedelta
 
-from google.adk.agents.llm_agent import LlmAgent
 
 # ADK's documentation imports StreamingMode from here, though the module does not say that it exports it.
 from google.adk.agents.run_config import RunConfig, StreamingMode  # type: ignore[attr-defined]
@@ -18,9 +17,10 @@ from google.adk.memory.base_memory_service import BaseMemoryService
 from google.adk.runners import Runner
 from google.adk.sessions.base_session_service import GetSessionConfig
 from google.adk.sessions.session import Session
+from google.adk.workflow import BaseNode
 from pydantic import ValidationError
 
-from perdure.adk import model, seams, telemetry, tracking
+from perdure.adk import model, nodes, seams, telemetry, tracking
 from perdure.adk.bodies import SyncTools, ToolThreads
 from perdure.adk.checks import check_application, check_options, check_run_config, fingerprint
 from perdure.adk.closing import closing_messages
@@ -51,10 +51,11 @@ class AdkAgentRunner:
 
     def __init__(
         self,
-        agent: LlmAgent | App,
+        agent: BaseNode | App,
         *,
         flow_type: str,
         tool_policies: Mapping[str, ToolPolicy] | None = None,
+        node_policies: Mapping[str, ToolPolicy] | None = None,
         default_tool_effect: ToolEffect = ToolEffect.UNCLASSIFIED,
         approvals: ApprovalMode = "by_effect",
         run_config: RunConfig | None = None,
@@ -75,7 +76,7 @@ class AdkAgentRunner:
         check_run_config(self._run_config, "run_config")
         self._definition = fingerprint(app, tools)
         self._settings = TurnSettings(
-            rules=ToolRules(policies, default_tool_effect, approvals),
+            rules=ToolRules(policies, default_tool_effect, approvals, dict(node_policies or {})),
             model_retry=model_retry or DEFAULT_MODEL_RETRY,
             model_timeout=model_timeout,
         )
@@ -83,6 +84,7 @@ class AdkAgentRunner:
         self._warm = WarmSessions()
         model.install()
         tracking.install()
+        nodes.install()
         telemetry.install()
         self._runner = Runner(
             app=app.model_copy(update={"plugins": [WatcherPlugin(), *app.plugins]}),

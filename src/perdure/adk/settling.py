@@ -6,7 +6,7 @@ import json
 
 from google.adk.tools.tool_confirmation import ToolConfirmation
 
-from perdure.adk.calls import Call
+from perdure.adk.calls import Call, ToolRun
 from perdure.adk.outcomes import Outcome, apply_actions, apply_state, read_outcome
 from perdure.session.model import RecordStatus
 from perdure.session.runner import Approval, CallRecord
@@ -21,8 +21,15 @@ def settle(call: Call, record: CallRecord, approval: Approval | None) -> None:
         UnknownType: the record holds a value of a class that is gone.
     """
     assert call.run is not None
-    context = call.run.tool_context
     ran_here = call.live_outcome is not None and call.live_outcome == record.outcome
+    if not isinstance(call.run, ToolRun):  # the node itself takes what the record says
+        if not ran_here and call.baseline is not None:
+            call.run.take_back()
+            call.baseline.restore()
+        call.record = record
+        call.run = call.baseline = None
+        return
+    context = call.run.tool_context
     if not ran_here and call.baseline is not None:
         call.baseline.restore()
     call.outcome = _outcome(record)
@@ -46,7 +53,7 @@ def show_state_early(call: Call, record: CallRecord) -> None:
         UnknownType: the record holds a value of a class that is gone.
     """
     outcome = _outcome(record)
-    if outcome is not None and call.run is not None:
+    if outcome is not None and isinstance(call.run, ToolRun):
         apply_state(call.run.tool_context, outcome)
         call.state_applied = True
 

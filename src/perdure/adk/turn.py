@@ -13,9 +13,10 @@ from google.adk.events.event import Event
 
 from perdure.adk import determinism
 from perdure.adk.bodies import SyncTools, run_attempt
-from perdure.adk.calls import Call
+from perdure.adk.calls import Call, ToolRun
 from perdure.adk.core import TurnCore, current_turn
 from perdure.adk.failures import error_info
+from perdure.adk.node_bodies import NodeRun, run_node_attempt
 from perdure.adk.parking import TurnDropped
 from perdure.adk.plugins import cause_behind_plugins
 from perdure.adk.runs import current_run
@@ -139,10 +140,14 @@ class AdkLiveTurn:
         """
         call = await self._requested(call_id)
         assert call.run is not None
+        run = call.run
+        if isinstance(run, NodeRun):
+            attempting, variables = run_node_attempt(call, run, self._sync_tools), run.variables
+        else:
+            assert isinstance(run, ToolRun)
+            attempting, variables = run_attempt(call, run, attempt, approval, self._sync_tools), run.context
         body = asyncio.get_running_loop().create_task(
-            run_attempt(call, attempt, approval, self._sync_tools),
-            name=f"perdure tool {call_id}",
-            context=call.run.context.copy(),
+            attempting, name=f"perdure tool {call_id}", context=variables.copy()
         )
         self._bodies.add(body)
         body.add_done_callback(self._bodies.discard)
@@ -188,7 +193,7 @@ class AdkLiveTurn:
     async def close(self) -> None:
         """Drops the turn from memory.  No callback of the application runs; running tool bodies are cancelled."""
         self._conductor.drop()
-        running: set[asyncio.Task[Any]] = {*self._bodies, self._task}
+        running: set[asyncio.Task[Any]] = {*self._bodies, *self._core.tasks, self._task}
         for _ in range(_CANCELLATIONS):
             pending = {task for task in running if not task.done()}
             if not pending:
