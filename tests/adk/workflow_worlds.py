@@ -122,7 +122,7 @@ def limited() -> World:
     def worker(name: str) -> Any:
         async def work(node_input: Any, ctx: Context) -> str:
             log.append(name)
-            ctx.state["done"] = [*ctx.state.get("done", []), name]
+            ctx.state[f"{name} ran"] = True
             return name
 
         return node(work, name=name)

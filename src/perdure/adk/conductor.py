@@ -30,7 +30,6 @@ from perdure.errors import NonDeterminismError, UsageError
 from perdure.session.model import JsonObject
 from perdure.session.runner import CallRecord, CallRequest, ModelCall, RecordedTurn
 
-
 class Conductor:
     """The traffic control of one live turn.
 
@@ -72,6 +71,9 @@ class Conductor:
 
     def end_run(self, run: Run) -> None:
         """A run is over, however it ended."""
+        parent = run.parent
+        if parent is not None and (len(parent.children) > 1 or parent.waiting):
+            self._dispatcher.linger(parent)
         self.floor.end_run(run)
         self.advance()
 
@@ -153,8 +155,17 @@ class Conductor:
         try:
             await self.parking.wait(call.settled)
         except asyncio.CancelledError:
-            self.floor.give_up(call)
+            self.give_up(call)
             raise
+
+    def give_up(self, call: Call) -> None:
+        """Nobody waits for a call any more.
+
+        Raises:
+            TurnDropped: because its turn is being dropped.
+        """
+        self.parking.guard()
+        self.floor.give_up(call)
 
     def account(self, call_id: str) -> None:
         """It is known what becomes of a call: it is requested, answered by a callback, or it steers ADK."""

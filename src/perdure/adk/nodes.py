@@ -26,6 +26,7 @@ from perdure.adk.codec import UnknownType, encode, is_plain
 from perdure.adk.core import TurnCore, current_turn
 from perdure.adk.effects import give_idempotency_key, retry_of
 from perdure.adk.failures import RecordedError
+from perdure.adk.gaps import current_ticket, follow_end, follow_schedule, follow_start
 from perdure.adk.node_bodies import NodeRun
 from perdure.adk.node_outcomes import NodeOutcome, read_node_outcome, show
 from perdure.adk.runs import current_run
@@ -53,6 +54,8 @@ def install() -> None:
     seams.set_node_run_method(_installed(_follow_runs(seams.node_run_method())))
     seams.set_function_node_method(_installed(_run_functions(seams.function_node_method())))
     seams.set_tool_node_method(_installed(_run_tools(seams.tool_node_method())))
+    starts, ends, schedules = seams.workflow_methods()
+    seams.set_workflow_methods(follow_start(starts), follow_end(ends), follow_schedule(schedules))
     seams.set_run_of_node_under_timeout(_installed(_limit_runs(seams.run_of_node_under_timeout())))
 
 
@@ -65,10 +68,22 @@ def _follow_runs(original: Any) -> Any:
     @wraps(original)
     async def run(self: seams.NodeRunner, node_input: Any = None, *, resume_inputs: Any = None) -> Context:
         core = current_turn.get()
-        if core is None or _is_of_generator(current_generator.get(), self):
+        if core is None:
             return await original(self, node_input, resume_inputs=resume_inputs)
-        with core.conductor.run(f"{seams.node_of(self).name}@{self.run_id}"):
-            return await original(self, node_input, resume_inputs=resume_inputs)
+        ticket = current_ticket.get()
+        token = current_ticket.set(None)
+        try:
+            with core.conductor.run(f"{seams.node_of(self).name}@{self.run_id}") as run:
+                run.shadow = _is_of_generator(current_generator.get(), self)
+                if ticket is not None:
+                    ticket.begin()
+                try:
+                    return await original(self, node_input, resume_inputs=resume_inputs)
+                finally:
+                    if ticket is not None:
+                        ticket.end()
+        finally:
+            current_ticket.reset(token)
 
     return run
 
@@ -191,7 +206,8 @@ def _requested(core: TurnCore, run: NodeRun) -> Call:
     within, tool = current_run.get(), _generator_of(run.context)
     assert within is not None
     if tool is not None:
-        return tool.request(core, within, run)
+        assert within.parent is not None
+        return tool.request(core, within.parent, run)
     arguments: JsonObject = {
         name: _argument(value) for name, value in run.arguments.items() if value is not run.context
     }
@@ -231,21 +247,19 @@ def _argument(value: object) -> JsonValue:
 
 async def _partials(core: TurnCore, call: Call, run: NodeRun) -> Values:
     """Waits for the record of the call; what the function streams until then is handed on."""
-    waiting = asyncio.ensure_future(core.conductor.record_of(call))
-    try:
-        while not waiting.done():
-            streamed = asyncio.ensure_future(run.partials.get())
-            try:
-                await asyncio.wait({waiting, streamed}, return_when=asyncio.FIRST_COMPLETED)
-                if streamed.done():
-                    yield streamed.result()
-            finally:
-                streamed.cancel()
-        await waiting
-    finally:
-        if not waiting.done():
-            waiting.cancel()
-            await asyncio.wait({waiting})
+    assert call.settled is not None
+    while run.function.is_generator and not call.settled.done():
+        streamed = asyncio.ensure_future(run.partials.get())
+        try:
+            await asyncio.wait({call.settled, streamed}, return_when=asyncio.FIRST_COMPLETED)
+            if streamed.done():
+                yield streamed.result()
+        except (asyncio.CancelledError, GeneratorExit):
+            core.conductor.give_up(call)
+            raise
+        finally:
+            streamed.cancel()
+    await core.conductor.record_of(call)
 
 
 def _outcome_of(core: TurnCore, record: CallRecord) -> NodeOutcome | None:

@@ -359,6 +359,23 @@ def set_retry_method(method: Callable[..., Awaitable[bool]]) -> None:
     setattr(NodeRunner, "_attempt_retry", method)  # noqa: B010  (as above)
 
 
+def workflow_methods() -> tuple[Any, Any, Any]:
+    """Where a workflow schedules a node, sees that one is done, and schedules all that are ready."""
+    return Workflow._start_node_task, Workflow._pop_completed_task, Workflow._schedule_ready_nodes
+
+
+def set_workflow_methods(starts: Any, ends: Any, schedules: Any) -> None:
+    """Replaces ``workflow_methods`` for the whole process."""
+    setattr(Workflow, "_start_node_task", starts)  # noqa: B010  (as above)
+    setattr(Workflow, "_pop_completed_task", ends)  # noqa: B010  (as above)
+    setattr(Workflow, "_schedule_ready_nodes", schedules)  # noqa: B010  (as above)
+
+
+def task_of_node(loop_state: Any, node_name: str) -> Any:
+    """The task in which a workflow runs the node that it has just scheduled."""
+    return loop_state.pending_tasks[node_name]
+
+
 def is_workflow_context(context: Context) -> bool:
     """Whether a node runs in a workflow (not as the root agent, nor as its transfer target)."""
     return context._workflow_scheduler is not None
@@ -466,6 +483,13 @@ SEAMS: tuple[Seam, ...] = (
         ("self", "ctx", "node_input", "timeout"),
     ),
     Seam("google.adk.workflow._node_runner", "NodeRunner._attempt_retry", ("self", "e", "attempt_count")),
+    Seam(
+        "google.adk.workflow._workflow",
+        "Workflow._start_node_task",
+        ("self", "loop_state", "ctx", "node_name", "trigger"),
+    ),
+    Seam("google.adk.workflow._workflow", "Workflow._pop_completed_task", ("self", "loop_state", "task")),
+    Seam("google.adk.workflow._workflow", "Workflow._schedule_ready_nodes", ("self", "loop_state", "ctx")),
     Seam("google.adk.agents.context", "Context._run_node_internal", ("self", "node", "node_input")),
     Seam("google.adk.workflow.utils._workflow_hitl_utils", "create_request_input_event", ("request_input",)),
     Seam("google.adk.workflow._errors", "NodeInterruptedError"),
