@@ -6,7 +6,7 @@ import json
 import re
 from typing import Any
 
-from google.adk.agents import LlmAgent, RunConfig
+from google.adk.agents import BaseAgent, RunConfig
 from google.adk.agents.run_config import StreamingMode  # type: ignore[attr-defined]  # ADK's documented import
 from google.adk.apps.app import App
 from google.adk.events.event import Event
@@ -17,7 +17,8 @@ from google.adk.sessions import InMemorySessionService
 from perdure.adk.history import content_of
 from perdure.session.model import JsonObject, UserMessage
 
-_CALL_ID = re.compile(r"adk-[0-9a-f-]{36}")
+_CALL_ID = re.compile("adk-[0-9a-f-]{36}")
+"""Of ADK's own making; branches and paths carry it, too."""
 
 
 async def run_plain(

@@ -7,7 +7,6 @@ from itertools import groupby
 
 import pytest
 from tests.adk.engine import Crash, Disk
-from tests.adk.model import ScriptedModel
 from tests.adk.plain import request_form
 from tests.adk.test_workflows_like_plain_adk import by_branch
 from tests.adk.workflow_worlds import WORKFLOW_WORLDS
@@ -52,7 +51,6 @@ async def _crash_and_recover(name: str, point: int, undisturbed: World, expected
 
 def _asked(world: World) -> Counter[str]:
     """What the models were asked; requests that repeat each other are the tries of one call."""
-    models: list[ScriptedModel] = [world.model, *world.models]
     return Counter(
-        str(request) for model in models for request, _ in groupby(map(request_form, model.requests))
+        str(request) for model in world.models for request, _ in groupby(map(request_form, model.requests))
     )

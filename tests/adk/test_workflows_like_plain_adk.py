@@ -8,7 +8,6 @@ from itertools import groupby
 import pytest
 from google.adk.apps.app import App
 from tests.adk.engine import Crash, Disk
-from tests.adk.model import ScriptedModel
 from tests.adk.plain import comparable, request_form, run_plain
 from tests.adk.test_like_plain_adk import CountingPlugin
 from tests.adk.workflow_worlds import WORKFLOW_WORLDS
@@ -31,10 +30,6 @@ def by_branch(events: list[JsonObject]) -> dict[str, list[JsonObject]]:
     return branches
 
 
-def _models(world: World) -> list[ScriptedModel]:
-    return [world.model, *world.models]
-
-
 @pytest.mark.parametrize("name", WORKFLOW_WORLDS)
 async def test_a_workflow_is_as_on_plain_adk(name: str) -> None:
     plain = _with_plugin(WORKFLOW_WORLDS[name]())
@@ -53,5 +48,5 @@ async def test_a_workflow_is_as_on_plain_adk(name: str) -> None:
     assert by_branch(comparable(stored)) == by_branch(comparable(events))
     assert engine.disk.state == {key: value for key, value in state.items() if not key.startswith("temp:")}
     assert Counter(durable.log) == Counter(plain.log)
-    for mine, theirs in zip(_models(durable), _models(plain), strict=True):
+    for mine, theirs in zip(durable.models, plain.models, strict=True):
         assert [request_form(r) for r in mine.requests] == [request_form(r) for r in theirs.requests]

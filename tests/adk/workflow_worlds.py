@@ -111,7 +111,7 @@ def fan_out() -> World:
         edges=[(START, (slow, quick, one, two)), (quick, polish), ((slow, polish, one, two), join), (join, total)],
     )
     world = World(first, flow, log)
-    world.models.append(second)
+    world.others = (second,)
     return world
 
 
@@ -380,7 +380,7 @@ def agents_as_nodes() -> World:
         return last
 
     world = World(first, Workflow(name="flow", edges=[(START, pair, last, close)]), log)
-    world.models += [second, third]
+    world.others = (second, third)
     return world
 
 

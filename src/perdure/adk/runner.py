@@ -69,14 +69,14 @@ class AdkAgentRunner:
     ) -> None:
         seams.check_seams()
         seams.load_early()
-        policies = dict(tool_policies or {})
-        app, tools = check_application(agent, flow_type, policies)
+        policies, nodes_policies = dict(tool_policies or {}), dict(node_policies or {})
+        app, agents = check_application(agent, flow_type, policies, nodes_policies)
         check_options(default_tool_effect, approvals, model_retry, model_timeout, user_id)
         self._run_config = run_config or RunConfig(streaming_mode=StreamingMode.SSE)
         check_run_config(self._run_config, "run_config")
-        self._definition = fingerprint(app, tools)
+        self._definition = fingerprint(agents)
         self._settings = TurnSettings(
-            rules=ToolRules(policies, default_tool_effect, approvals, dict(node_policies or {})),
+            rules=ToolRules(policies, default_tool_effect, approvals, nodes_policies),
             model_retry=model_retry or DEFAULT_MODEL_RETRY,
             model_timeout=model_timeout,
         )

@@ -35,13 +35,14 @@ from google.adk.platform import time as platform_time
 from google.adk.platform import uuid as platform_uuid
 from google.adk.sessions.state import State
 from google.adk.telemetry import tracing
-from google.adk.tools import _node_tool
+from google.adk.tools import _node_tool, agent_tool
 from google.adk.tools.base_tool import BaseTool
 from google.adk.tools.function_tool import FunctionTool
 from google.adk.tools.set_model_response_tool import SetModelResponseTool
 from google.adk.tools.tool_context import ToolContext
 from google.adk.utils import _function_call_names, _sync_runner
 from google.adk.version import __version__ as adk_version
+from google.adk.workflow import BaseNode
 from google.adk.workflow import _errors as workflow_errors
 from google.adk.workflow import _function_node
 from google.adk.workflow._function_node import FunctionNode
@@ -61,6 +62,8 @@ __all__ = [
     "NodeRunner",
     "NodeTool",
     "SetModelResponseTool",
+    "SingleTurnAgentTool",
+    "TaskAgentTool",
     "ToolNode",
     "Workflow",
     "check_seams",
@@ -71,6 +74,8 @@ ToolNode = _ToolNode
 NodeInterruptedError = workflow_errors.NodeInterruptedError
 REQUEST_INPUT = _function_call_names.REQUEST_INPUT_FUNCTION_CALL_NAME
 REQUEST_CREDENTIAL = _function_call_names.REQUEST_EUC_FUNCTION_CALL_NAME
+TaskAgentTool = agent_tool._TaskAgentTool
+SingleTurnAgentTool = agent_tool._SingleTurnAgentTool
 
 GetLlm = Callable[[BaseLlmFlow, InvocationContext], Awaitable[BaseLlm]]
 RunAgent = Callable[[BaseAgent, InvocationContext], AsyncGenerator[Event, None]]
@@ -253,6 +258,11 @@ def sync_callables_run_inline() -> AbstractContextManager[None]:
 
 
 # ------------------------------------------------------------ workflow nodes
+
+
+def children_of(node: BaseNode) -> list[BaseNode]:
+    """What a node is declared to run: the nodes of a workflow, the sub-agents of an agent."""
+    return list(node._iter_static_children())
 
 
 @dataclass(frozen=True, slots=True)
@@ -495,6 +505,8 @@ SEAMS: tuple[Seam, ...] = (
     Seam("google.adk.workflow._errors", "NodeInterruptedError"),
     Seam("google.adk.workflow._errors", "NodeTimeoutError", ("node_name", "timeout")),
     Seam("google.adk.agents.invocation_context", "_InvocationCostManager.increment_and_enforce_llm_calls_limit"),
+    Seam("google.adk.tools.agent_tool", "_TaskAgentTool"),
+    Seam("google.adk.tools.agent_tool", "_SingleTurnAgentTool"),
     Seam("google.adk.platform.time", "set_time_provider", ("provider",)),
     Seam("google.adk.platform.uuid", "set_id_provider", ("provider",)),
     Seam("google.adk.platform", "set_random_provider", ("provider",)),

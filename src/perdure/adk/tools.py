@@ -43,6 +43,7 @@ _CONTROL_TOOLS: tuple[type[BaseTool], ...] = (
     TransferToAgentTool,
     seams.SetModelResponseTool,
     seams.FinishTaskTool,
+    seams.TaskAgentTool,
 )
 
 
