@@ -43,7 +43,8 @@ class Cast:
         """Notes something down."""
         self.log.append(f"note {words}")
         tool_context.state[f"note:{words}"] = tool_context.agent_name
-        tool_context.state["notes"] = [*tool_context.state.get("notes", []), words]
+        mine = f"notes of {tool_context.agent_name}"
+        tool_context.state[mine] = [*tool_context.state.get(mine, []), words]
         return {"noted": words}
 
     def world(self, agent: BaseAgent, **more: Any) -> World:
@@ -233,7 +234,7 @@ def agent_tools() -> World:
         tools=(AgentTool(fast), AgentTool(exact)),
         instruction="Root {fast?} {exact?}.",
     )
-    return cast.world(root)
+    return cast.world(root, beside=True)
 
 
 def agent_tool_twice() -> World:
@@ -247,7 +248,7 @@ def agent_tool_twice() -> World:
         says("the root is done"),
         tools=(AgentTool(helper),),
     )
-    return cast.world(root)
+    return cast.world(root, beside=True)
 
 
 def _asked(request: Any) -> str:
@@ -289,7 +290,7 @@ def agent_tools_with_branches() -> World:
         sub_agents=[cast.llm("x", noting("x"), says("x")), cast.llm("y", noting("y1"), noting("y2"), says("y"))],
     )
     root = cast.llm("root", calls(("both", {"request": "go"})), says("done"), tools=(AgentTool(both),))
-    return cast.world(root)
+    return cast.world(root, beside=True)
 
 
 def single_turn() -> World:
@@ -299,7 +300,7 @@ def single_turn() -> World:
     boss = cast.llm(
         "boss", calls(("helper", {"request": "x"}), ("note", {"words": "r"})), says("ok"), sub_agents=[helper]
     )
-    return cast.world(boss)
+    return cast.world(boss, beside=True)
 
 
 def task() -> World:
@@ -382,22 +383,25 @@ class Fan(BaseAgent):
     """Runs its agents at once, in tasks of its own, on branches of its own."""
 
     async def _run_async_impl(self, ctx: InvocationContext) -> AsyncGenerator[Event, None]:
-        queue: asyncio.Queue[Event | None] = asyncio.Queue()
+        queue: asyncio.Queue[tuple[Event, asyncio.Event] | None] = asyncio.Queue()
 
         async def run(agent: BaseAgent) -> None:
             branch = ctx.model_copy(update={"branch": f"{ctx.branch or self.name}.{agent.name}"})
             async for event in agent.run_async(branch):
-                await queue.put(event)
+                seen = asyncio.Event()
+                await queue.put((event, seen))
+                await seen.wait()
             await queue.put(None)
 
         tasks = [asyncio.create_task(run(agent)) for agent in self.sub_agents]
         open_ = len(tasks)
         while open_:
-            event = await queue.get()
-            if event is None:
+            item = await queue.get()
+            if item is None:
                 open_ -= 1
             else:
-                yield event
+                yield item[0]
+                item[1].set()
 
 
 def custom_fan() -> World:

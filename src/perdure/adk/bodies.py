@@ -131,7 +131,10 @@ async def run_attempt(
         shown = shown_result(value, run.tool.name)
     except UsageError as refusal:
         return _refused(call, refusal)
-    call.live_outcome = text
+    if call.given_up:
+        _take_back(call)  # the session went on without it
+    else:
+        call.live_outcome = text
     return ToolSucceeded(text, shown)
 
 

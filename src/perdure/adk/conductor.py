@@ -102,6 +102,10 @@ class Conductor:
             run.gate, run.state = None, RunState.RUNNING
             raise
 
+    def seen(self) -> list[int]:
+        """What the record of a model call says of the groups before it (see ``journal``)."""
+        return self._dispatcher.take_seen()
+
     async def settle_model(self, run: Run, call: ModelCall) -> None:
         """A model call has its record.  Returns when it may go on with it."""
         run.state = RunState.SETTLED
@@ -166,6 +170,7 @@ class Conductor:
         """
         self.parking.guard()
         self.floor.give_up(call)
+        call.stop_reading()
 
     def account(self, call_id: str) -> None:
         """It is known what becomes of a call: it is requested, answered by a callback, or it steers ADK."""

@@ -7,6 +7,7 @@ order in every replay.  Code that runs for long keeps the others waiting no long
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
@@ -30,6 +31,7 @@ class _SettledModel:
 
     call: ModelCall
     run: Run
+    arrived: int
     due: asyncio.Future[None]
 
 
@@ -57,6 +59,9 @@ class Dispatcher:
         self._given: dict[str, CallRecord] = {}
         self._settled: list[_SettledModel] = []
         self._given_up_keys: set[str] = set()
+        self._arrivals = itertools.count()
+        self._arrived: dict[str, int] = {}
+        self._seen = journal.tail()
         self._impatient = False
         self._until_still = Patience(self._lose_patience)
 
@@ -70,7 +75,7 @@ class Dispatcher:
     def add_model_call(self, run: Run, call: ModelCall) -> asyncio.Future[None]:
         """Takes a model call that has its record now.  The future is done when it may go on."""
         due: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._settled.append(_SettledModel(call, run, due))
+        self._settled.append(_SettledModel(call, run, next(self._arrivals), due))
         due.add_done_callback(self._forget)
         return due
 
@@ -143,13 +148,13 @@ class Dispatcher:
         self._impatient = False
 
     def _hand_out_first(self) -> bool:
-        """Hands out what settled first: the record of a model call, or those of a group if all of them are here."""
+        """Hands out what came first: the record of a model call, or those of a group when the last of them came."""
         ready = self._ready_groups()
-        settled = min(self._settled, key=lambda settled: settled.call.sequence, default=None)
+        settled = self._settled[0] if self._settled else None
         if not (ready or settled) or not self._may_go_on():
             return False
-        group, records = min(ready, key=lambda one: one[1][-1].sequence, default=(None, []))
-        if settled is not None and (group is None or settled.call.sequence < records[-1].sequence):
+        group, records = min(ready, key=lambda one: self._arrived[one[0].key], default=(None, []))
+        if settled is not None and (group is None or settled.arrived < self._arrived[group.key]):
             self._forget(settled.due)
             self._clock.advance(settled.call.settled_at_ms)
             settled.run.state = RunState.RUNNING
@@ -160,10 +165,21 @@ class Dispatcher:
         return True
 
     def _ready_groups(self) -> list[tuple[Group, list[CallRecord]]]:
+        """The groups that have all records; takes note of those that have them only now."""
         if not self._given:
             return []
         candidates = [(group, self._records_of(group)) for group in self._floor.waiting_groups()]
-        return [(group, records) for group, records in candidates if self._is_whole(group, records)]
+        ready = [(group, records) for group, records in candidates if self._is_whole(group, records)]
+        for group, records in sorted(ready, key=lambda one: one[1][-1].sequence):
+            if group.key not in self._arrived:
+                self._arrived[group.key] = next(self._arrivals)
+                self._seen.append(records[-1].sequence)
+        return ready
+
+    def take_seen(self) -> list[int]:
+        """The groups that came since this was last asked, by the sequences of their last records."""
+        seen, self._seen = self._seen, []
+        return seen
 
     @staticmethod
     def _is_whole(group: Group, records: Sequence[CallRecord]) -> bool:

@@ -1,10 +1,13 @@
 """What the journal holds of a turn, in the order in which it is handed out again.
 
-An entry is a model call, or a group of tool calls that all have their record; a group's place is that of its last one.
+An entry is a model call, or a group of tool calls that all have their record.  Entries go by the order in which they
+came to the invocation.  That is nearly the order of their sequences; but the record of a model call comes at once, and
+one of a tool call when it is on disk.  So a model call's record says which groups had come before it (``seen``).
 """
 
 from __future__ import annotations
 
+import json
 from collections import deque
 from dataclasses import dataclass
 
@@ -30,8 +33,7 @@ class Journal:
         self._calls = {call.request.call_id: call for call in recorded.calls}
         self._model_keys = frozenset(call.key for call in recorded.model_calls)
         self._unseen = dict(self._calls)
-        entries: list[ModelCall | SettledGroup] = [*recorded.model_calls, *_settled_groups(recorded)]
-        self._ahead = deque(sorted(entries, key=lambda entry: entry.sequence))
+        self._ahead, self._tail = _in_order(recorded)
 
     @property
     def next(self) -> ModelCall | SettledGroup | None:
@@ -46,6 +48,10 @@ class Journal:
     def replayed(self) -> bool:
         """Whether all entries were handed out and all recorded calls came back."""
         return not self._ahead and not self._unseen
+
+    def tail(self) -> list[int]:
+        """The groups that came after the last model call was recorded, by the sequences of their last records."""
+        return self._tail.copy()
 
     def knows_model_call(self, key: str) -> bool:
         return key in self._model_keys
@@ -78,3 +84,19 @@ def _settled_groups(recorded: RecordedTurn) -> list[SettledGroup]:
         if len(records) == len(calls):
             settled.append(SettledGroup(group, tuple(sorted(records, key=lambda record: record.sequence))))
     return settled
+
+
+def _in_order(recorded: RecordedTurn) -> tuple[deque[ModelCall | SettledGroup], list[int]]:
+    groups = {group.sequence: group for group in sorted(_settled_groups(recorded), key=lambda group: group.sequence)}
+    entries: deque[ModelCall | SettledGroup] = deque()
+    for call in sorted(recorded.model_calls, key=lambda call: call.sequence):
+        entries.extend(groups.pop(sequence) for sequence in _seen(call) if sequence in groups)
+        entries.append(call)
+    return deque([*entries, *groups.values()]), list(groups)
+
+
+def _seen(call: ModelCall) -> list[int]:
+    if not call.response.startswith('{"seen":[') or call.response.startswith('{"seen":[]'):
+        return []
+    seen: list[int] = json.loads(call.response)["seen"]
+    return seen

@@ -21,6 +21,7 @@ from perdure.adk.parking import TurnDropped
 from perdure.adk.plugins import cause_behind_plugins
 from perdure.adk.runs import current_run
 from perdure.errors import NonDeterminismError, UsageError
+from perdure.session.model import TOOL_CALL_NOT_RUN_ERROR_PREFIX, ErrorInfo
 from perdure.session.runner import (
     Approval,
     CallRecord,
@@ -30,6 +31,7 @@ from perdure.session.runner import (
     DriveResult,
     Progress,
     ToolOutcome,
+    ToolRaised,
 )
 
 _logger = logging.getLogger(__name__)
@@ -139,6 +141,8 @@ class AdkLiveTurn:
             NonDeterminismError: the invocation ended or blocked without asking for this call.
         """
         call = await self._requested(call_id)
+        if call.given_up:
+            return _given_up(f"{TOOL_CALL_NOT_RUN_ERROR_PREFIX}: the agent that asked for it was stopped.")
         assert call.run is not None
         run = call.run
         if isinstance(run, NodeRun):
@@ -146,7 +150,7 @@ class AdkLiveTurn:
         else:
             assert isinstance(run, ToolRun)
             attempting, variables = run_attempt(call, run, attempt, approval, self._sync_tools), run.context
-        body = asyncio.get_running_loop().create_task(
+        body = call.body = asyncio.get_running_loop().create_task(
             attempting, name=f"perdure tool {call_id}", context=variables.copy()
         )
         self._bodies.add(body)
@@ -162,6 +166,8 @@ class AdkLiveTurn:
             if not body.cancelled():
                 body.exception()
             raise cancelled
+        if body.cancelled() and call.given_up:
+            return _given_up("it was stopped with the agent that asked for it")
         return body.result()
 
     async def _requested(self, call_id: str) -> Call:
@@ -193,20 +199,9 @@ class AdkLiveTurn:
     async def close(self) -> None:
         """Drops the turn from memory.  No callback of the application runs; running tool bodies are cancelled."""
         self._conductor.drop()
-        running: set[asyncio.Task[Any]] = {*self._bodies, *self._core.tasks, self._task}
-        for _ in range(_CANCELLATIONS):
-            pending = {task for task in running if not task.done()}
-            if not pending:
-                break
-            for task in pending:
-                task.cancel()
-            # A second round gets a body out of waiting for its thread.
-            await asyncio.wait(pending, timeout=1)
-        for task in running:
-            if not task.done():
-                _logger.warning("%s does not end although it was cancelled; it is left behind", task.get_name())
-            elif not task.cancelled():
-                task.exception()
+        await _cancel({*self._bodies, *self._core.tasks, self._task})
+        # Tasks that an agent of the application began and did not end with itself.
+        await _cancel(self._conductor.parking.tasks.copy())
 
     def _has_news(self) -> bool:
         return self._conductor.has_news
@@ -232,3 +227,23 @@ class AdkLiveTurn:
     def _progress(self) -> Progress:
         messages, control_calls = self._core.outbox.take()
         return Progress(messages, control_calls, self._conductor.floor.take_model_keys())
+
+
+async def _cancel(running: set[asyncio.Task[Any]]) -> None:
+    for _ in range(_CANCELLATIONS):
+        pending = {task for task in running if not task.done()}
+        if not pending:
+            break
+        for task in pending:
+            task.cancel()
+        # A second round gets a body out of waiting for its thread.
+        await asyncio.wait(pending, timeout=1)
+    for task in running:
+        if not task.done():
+            _logger.warning("%s does not end although it was cancelled; it is left behind", task.get_name())
+        elif not task.cancelled():
+            task.exception()
+
+
+def _given_up(message: str) -> ToolRaised:
+    return ToolRaised(ErrorInfo(code="call_given_up", message=message), final=True)
