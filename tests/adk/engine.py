@@ -18,6 +18,7 @@ from perdure.session.model import (
     AgentEventType,
     ErrorInfo,
     JsonObject,
+    JsonValue,
     RecordStatus,
     TurnStatus,
     Usage,
@@ -26,6 +27,8 @@ from perdure.session.model import (
 from perdure.session.policy import EFFECT_RULES, GiveUp, ToolEffect, TryAgain, after_failure
 from perdure.session.runner import (
     AgentFrameworkRunner,
+    Answer,
+    AnsweredQuestion,
     Approval,
     CallRecord,
     CallRequest,
@@ -37,8 +40,12 @@ from perdure.session.runner import (
     LiveTurn,
     ModelCall,
     NewMessage,
+    Question,
+    QuestionWait,
     RecordedCall,
     RecordedTurn,
+    Settled,
+    ToolAsked,
     ToolRaised,
     ToolSucceeded,
     TurnStart,
@@ -65,6 +72,15 @@ class Disk:
     model_calls: list[ModelCall] = field(default_factory=list)
     requests: dict[str, CallRequest] = field(default_factory=dict)
     approvals: dict[str, Approval] = field(default_factory=dict)
+    asked: dict[str, ToolAsked] = field(default_factory=dict)
+    """What calls asked in the middle, until it is answered."""
+    asks: list[tuple[str, ToolAsked]] = field(default_factory=list)
+    """All that calls of the turn asked in the middle."""
+    questions: dict[str, Question] = field(default_factory=dict)
+    """Those that the turn waits for."""
+    late: list[Question] = field(default_factory=list)
+    """Those that no turn waits for, of all turns."""
+    answers: dict[str, Answer] = field(default_factory=dict)
     records: dict[str, CallRecord] = field(default_factory=dict)
     attempts: dict[str, int] = field(default_factory=dict)
     new_messages: list[NewMessage] = field(default_factory=list)
@@ -85,8 +101,11 @@ class Disk:
         """A new process goes on with the disk."""
         self.crash_at = None
 
+    def asked_of(self, call_id: str) -> str | None:
+        return next((asked.outcome for asker, asked in reversed(self.asks) if asker == call_id), None)
+
     def sequence(self) -> int:
-        return len(self.model_calls) + len(self.records) + 1
+        return len(self.model_calls) + len(self.records) + len(self.answers) + 1
 
     def now_ms(self) -> int:
         """A clock that shows how many records there are."""
@@ -109,10 +128,11 @@ class Log:
     async def recorded(self) -> RecordedTurn:
         disk = self.disk
         recorded = [
-            RecordedCall(request, disk.approvals.get(call_id), disk.records.get(call_id))
+            RecordedCall(request, disk.approvals.get(call_id), disk.records.get(call_id), disk.asked_of(call_id))
             for call_id, request in disk.requests.items()
         ]
-        return RecordedTurn(tuple(disk.model_calls), tuple(recorded), stored_messages=len(disk.new_messages))
+        questions = [AnsweredQuestion(question, disk.answers.get(i)) for i, question in disk.questions.items()]
+        return RecordedTurn(tuple(disk.model_calls), tuple(recorded), tuple(questions), len(disk.new_messages))
 
     async def load_history(self) -> Sequence[JsonObject]:
         self.history_loads += 1
@@ -147,6 +167,24 @@ class Log:
 Decide = Callable[[CallRequest], Approval | str | None]
 """An approval; a rejection message; ``None``: nobody answers yet."""
 
+Replier = Callable[[Question], "JsonValue | ErrorInfo | Unanswered"]
+"""What comes as the answer to a question; an error when none came in time."""
+
+Answerer = Callable[[CallRequest, ToolAsked], "JsonValue | Rejected | Unanswered"]
+"""What a person says to what a tool asks in the middle: the payload of a yes, or one of the two."""
+
+
+@dataclass(frozen=True)
+class Rejected:
+    """A person's no."""
+
+    message: str = ""
+
+
+@dataclass(frozen=True)
+class Unanswered:
+    """Nobody answers yet."""
+
 
 def _yes(request: CallRequest) -> Approval:
     return Approval()
@@ -163,7 +201,10 @@ class Engine:
         self.control_calls: list[str] = []
         self.ran: list[str] = []
         """Ids of the calls that were run, once for each attempt."""
+        self.answerer: Answerer = lambda request, asked: None
+        self.replier: Replier = lambda question: {"done": question.tool_name}
         self._decided: dict[str, Approval | str] = {}
+        self._told: dict[str, JsonValue | Rejected] = {}
         self._complete_groups: set[str] = set()
         self.order: Callable[[list[CallRequest]], list[CallRequest]] = lambda requests: requests
 
@@ -173,7 +214,8 @@ class Engine:
         disk.state_at_start = json.loads(json.dumps(disk.state))
         disk.model_calls, disk.requests, disk.approvals, disk.records = [], {}, {}, {}
         disk.attempts, disk.new_messages, disk.results = {}, [], {}
-        self._decided, self._complete_groups = {}, set()
+        disk.asked, disk.asks, disk.questions, disk.answers = {}, [], {}, {}
+        self._decided, self._told, self._complete_groups = {}, {}, set()
         disk.start = TurnStart(
             session_id=disk.session_id,
             incarnation="i1",
@@ -224,6 +266,7 @@ class Engine:
                 if not isinstance(result, DriveBlocked):
                     await self._wind_down(steps)
                     return await self._ended(result, live)
+                again |= self._answer_questions()
                 self._start_steps(steps, live)
                 if result.more or again or self._reap(steps):
                     continue
@@ -243,12 +286,37 @@ class Engine:
         self.control_calls += [call.tool_name for call in result.progress.control_calls]
         disk.write()
         self._store(result.progress.messages)
+        if not isinstance(result, DriveFailed):
+            for question in result.questions:
+                json.dumps([question.arguments, question.payload], allow_nan=False)
+                if question.wait is QuestionWait.NEXT_TURN:
+                    assert question not in disk.late, "a question was reported twice"
+                    disk.late.append(question)
+                else:
+                    assert question.question_id not in disk.questions, "a question was reported twice"
+                    disk.questions[question.question_id] = question
         if isinstance(result, DriveBlocked):
             for request in result.calls:
                 json.dumps(request.arguments, allow_nan=False)
                 assert request.call_id not in disk.requests, "a call was reported twice"
                 disk.requests[request.call_id] = request
         return result
+
+    def _answer_questions(self) -> bool:
+        """Takes the answers that came.  Whether a group has all of its answers now that had not."""
+        disk = self.disk
+        before = len(self._complete())
+        for question in disk.questions.values():
+            if question.question_id in disk.answers:
+                continue
+            said = self.replier(question)
+            if isinstance(said, Unanswered):
+                continue
+            disk.write()
+            value, error = (None, said) if isinstance(said, ErrorInfo) else (json.loads(json.dumps(said)), None)
+            answer = Answer(question.question_id, disk.sequence(), value, error, disk.now_ms())
+            disk.answers[question.question_id] = answer
+        return len(self._complete()) > before
 
     def _start_steps(self, steps: dict[str, asyncio.Task[bool]], live: LiveTurn) -> None:
         """Starts the calls that are due and not answered with no."""
@@ -260,6 +328,13 @@ class Engine:
 
     def _waits(self, request: CallRequest) -> bool:
         """Whether a call waits for somebody who has not answered yet."""
+        if request.call_id in self.disk.asked:
+            if request.call_id not in self._told:
+                said = self.answerer(request, self.disk.asked[request.call_id])
+                if isinstance(said, Unanswered):
+                    return True
+                self._told[request.call_id] = said
+            return False
         if request.ask is None or request.call_id in self.disk.approvals or request.call_id in self._decided:
             return False
         answer = self.decide(request)
@@ -278,10 +353,13 @@ class Engine:
         self._complete_groups |= {g for g, ids in groups.items() if all(i in self.disk.records for i in ids)}
         return len(self._complete_groups) > before
 
-    def _complete(self) -> list[CallRecord]:
+    def _complete(self) -> list[Settled]:
         """The records of the complete groups, in the order in which they settled."""
-        requests = self.disk.requests
-        return [record for i, record in self.disk.records.items() if requests[i].group in self._complete_groups]
+        disk = self.disk
+        records = [record for i, record in disk.records.items() if disk.requests[i].group in self._complete_groups]
+        waiting = {question.group for i, question in disk.questions.items() if i not in disk.answers}
+        answers = [answer for i, answer in disk.answers.items() if disk.questions[i].group not in waiting]
+        return sorted([*records, *answers], key=lambda settled: settled.sequence)
 
     async def _wind_down(self, steps: dict[str, asyncio.Task[bool]]) -> None:
         """The invocation is over: reads are stopped, writes are waited for."""
@@ -331,6 +409,8 @@ class Engine:
                 self._record(call_id, RecordStatus.REJECTED, None, error)
                 return True
             disk.approvals[call_id] = answer
+        if call_id in disk.asked and not self._let_through(request):
+            return True
         single = EFFECT_RULES[request.effect].single_attempt
         attempts = disk.attempts.get(call_id, 0)
         if attempts and (single or attempts >= request.retry.max_attempts):
@@ -350,6 +430,13 @@ class Engine:
                 disk.results[call_id] = json.loads(json.dumps(outcome.result))
                 self._record(call_id, RecordStatus.SUCCEEDED, outcome.outcome, None)
                 return True
+            if isinstance(outcome, ToolAsked):
+                disk.write()
+                json.dumps([outcome.hint, outcome.payload, json.loads(outcome.outcome)], allow_nan=False)
+                disk.asked[call_id] = outcome
+                disk.asks.append((call_id, outcome))
+                disk.attempts.pop(call_id, None)
+                return False
             assert isinstance(outcome, ToolRaised)
             what: TryAgain | GiveUp = GiveUp(RecordStatus.FAILED)
             if not outcome.final:
@@ -359,6 +446,18 @@ class Engine:
             if isinstance(what, GiveUp):
                 self._record(call_id, what.status, outcome.outcome, outcome.error)
                 return True
+
+    def _let_through(self, request: CallRequest) -> bool:
+        """Whether a call that asked may run again."""
+        disk, call_id = self.disk, request.call_id
+        disk.write()
+        asked, answer = disk.asked.pop(call_id), self._told.pop(call_id)
+        if isinstance(answer, Rejected):
+            error = ErrorInfo(code="rejected", message=answer.message or DEFAULT_REJECTION_MESSAGE)
+            self._record(call_id, RecordStatus.REJECTED, None, error)
+            return False
+        disk.approvals[call_id] = Approval(answer, asked.kind, asked.outcome)
+        return True
 
     def _record(self, call_id: str, status: RecordStatus, outcome: str | None, error: ErrorInfo | None) -> None:
         if outcome is not None:

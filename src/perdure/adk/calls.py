@@ -1,4 +1,4 @@
-"""The tool calls of a live invocation and the groups in which its runs wait for them.  Plain data."""
+"""The tool calls and questions of a live invocation and the groups in which its runs wait for them.  Plain data."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from typing import Any, Protocol
 from google.adk.tools.base_tool import BaseTool
 from google.adk.tools.tool_context import ToolContext
 
+from perdure.adk.journal import question_key
 from perdure.adk.outcomes import AttemptBaseline, Outcome
 from perdure.adk.runs import Run
 from perdure.session.policy import ToolEffect
-from perdure.session.runner import CallRecord, CallRequest, ToolOutcome
+from perdure.session.runner import Answer, CallRecord, CallRequest, Question, ToolOutcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +45,11 @@ class Call:
         fresh: the journal does not have it yet.
         record: its record, once that was handed out.
         settled: what the live invocation waits for.
-        live_outcome: the outcome text of the last attempt that ran here.
+        live_outcome: the outcome text of the last attempt whose changes are in the session.
         baseline: how to take that attempt back.
+        ran: an attempt was made here.
+        asked: the outcome text of the last attempt that asked a person.
+        ask_applied: what that attempt did is in the session.
         state_applied: the record's state is in the session already.
     """
 
@@ -60,6 +64,9 @@ class Call:
     settled: asyncio.Future[None] | None = None
     live_outcome: str | None = None
     baseline: AttemptBaseline | None = None
+    ran: bool = False
+    asked: str | None = None
+    ask_applied: bool = False
     state_applied: bool = False
     given_up: bool = False
     """ADK cancelled the call: a sibling raised, or the agent that asked for it was stopped."""
@@ -77,6 +84,26 @@ class Call:
         return self.request is not None and self.record is None and not self.given_up
 
 
+@dataclass(slots=True, eq=False)
+class Asked:
+    """One question of a group.
+
+    Attributes:
+        fresh: the journal does not have it yet.
+        settled: what the live invocation waits for.
+    """
+
+    question: Question
+    fresh: bool
+    settled: asyncio.Future[None]
+    answer: Answer | None = None
+
+    @property
+    def open(self) -> bool:
+        """Whether it has no answer yet and somebody waits for one."""
+        return self.answer is None and not self.settled.cancelled()
+
+
 class GroupState(enum.Enum):
     UNACCOUNTED = "unaccounted"
     """It is not known yet what becomes of each call."""
@@ -87,12 +114,13 @@ class GroupState(enum.Enum):
 
 @dataclass(slots=True, eq=False)
 class Group:
-    """The calls of one model response."""
+    """The calls of one model response, or questions that are asked together."""
 
     key: str
     owner: Run
     state: GroupState = GroupState.UNACCOUNTED
     calls: dict[str, Call] = field(default_factory=dict[str, Call])
+    questions: tuple[Asked, ...] = ()
 
     @property
     def accounted(self) -> bool:
@@ -101,3 +129,13 @@ class Group:
     @property
     def open_calls(self) -> list[Call]:
         return [call for call in self.calls.values() if call.open]
+
+    @property
+    def open_questions(self) -> list[Asked]:
+        return [asked for asked in self.questions if asked.open]
+
+    @property
+    def open_keys(self) -> list[str]:
+        """What it waits for."""
+        questions = [question_key(asked.question.question_id) for asked in self.open_questions]
+        return [*(call.call_id for call in self.open_calls), *questions]

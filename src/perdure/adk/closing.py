@@ -123,7 +123,7 @@ def _outcome_of(closed: ClosedCall) -> Outcome | None:
     if closed.record.outcome is None:
         return None
     try:
-        return read_outcome(json.loads(closed.record.outcome))
+        return read_outcome(json.loads(closed.record.outcome), {})  # tokens end with their turn
     except UnknownType:
         return None  # the class is gone; that the call succeeded is still told
 

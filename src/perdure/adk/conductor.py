@@ -15,20 +15,20 @@ A replay is held to the journal by three rules:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
-from perdure.adk.calls import Call, NodeWork, ToolRun
+from perdure.adk.calls import Asked, Call, NodeWork, ToolRun
 from perdure.adk.determinism import TurnClock
 from perdure.adk.dispatch import Dispatcher
 from perdure.adk.floor import Floor
-from perdure.adk.journal import Journal
+from perdure.adk.journal import Journal, question_key
 from perdure.adk.parking import Parking
 from perdure.adk.patience import Patience
 from perdure.adk.runs import Gate, Run, RunState, current_run
 from perdure.errors import NonDeterminismError, UsageError
 from perdure.session.model import JsonObject
-from perdure.session.runner import CallRecord, CallRequest, ModelCall, RecordedTurn
+from perdure.session.runner import Answer, CallRequest, ModelCall, Question, RecordedTurn, Settled
 
 class Conductor:
     """The traffic control of one live turn.
@@ -147,6 +147,7 @@ class Conductor:
                 self.fail_call(call_id, _in_words(tool_name, arguments))
             call.request = then
             call.fresh = False
+            call.asked = recorded.asked
             self.journal.came_back(call_id)
         call.run = work
         call.settled = asyncio.get_running_loop().create_future()
@@ -171,6 +172,33 @@ class Conductor:
         self.parking.guard()
         self.floor.give_up(call)
         call.stop_reading()
+
+    async def answers_to(self, run: Run, questions: Sequence[Question]) -> list[Answer]:
+        """Asks questions of one group and waits for the answers to all of them, which come in the same order."""
+        self.parking.guard()
+        asked = [self._asked(question) for question in questions]
+        group = self.floor.ask(run, questions[0].group, asked)
+        self.advance()
+        try:
+            for one in asked:
+                await self.parking.wait(one.settled)
+        except asyncio.CancelledError:
+            for one in asked:
+                one.settled.cancel()
+            self.floor.close_group(group)
+            raise
+        return [one.answer for one in asked if one.answer is not None]
+
+    def _asked(self, question: Question) -> Asked:
+        """A question that is about to be asked; as it was asked before, if it was."""
+        recorded = self.journal.question(question.question_id)
+        if recorded is not None:
+            then = recorded.question
+            if (then.kind, then.tool_name, then.arguments) != (question.kind, question.tool_name, question.arguments):
+                expected, found = _in_words(then.tool_name, then.arguments), _in_words(question.tool_name, question.arguments)
+                self.fail_replay(question.question_id, f"a question of {expected}", f"one of {found}")
+            self.journal.came_back(question_key(question.question_id))
+        return Asked(question, recorded is None, asyncio.get_running_loop().create_future())
 
     def account(self, call_id: str) -> None:
         """It is known what becomes of a call: it is requested, answered by a callback, or it steers ADK."""
@@ -230,7 +258,7 @@ class Conductor:
         self._nudged = False
         self.advance()
 
-    def give(self, records: Iterable[CallRecord]) -> None:
+    def give(self, records: Iterable[Settled]) -> None:
         """Takes records to hand out; those that were handed out before are ignored."""
         self._dispatcher.give(records)
         self.advance()
@@ -239,7 +267,7 @@ class Conductor:
     def has_news(self) -> bool:
         """Whether ``drive`` has something to return with."""
         floor = self.floor
-        return self.failure is not None or self.ended or floor.blocked or floor.has_unreported_calls
+        return self.failure is not None or self.ended or floor.blocked or floor.has_unreported
 
     async def until(self, condition: Callable[[], bool]) -> None:
         """Waits until ``condition`` holds; it is tried whenever something has changed."""
@@ -287,7 +315,7 @@ class Conductor:
         """Says that there is something to drive on with, if nobody drives."""
         if self._driving or self._nudged or self.failure is not None or not self.journal.replayed:
             return
-        if self.floor.at_rest and (not self.floor.blocked or self.floor.has_unreported_calls):
+        if self.floor.at_rest and (not self.floor.blocked or self.floor.has_unreported):
             self._nudged = True
             self._nudge()
 

@@ -60,6 +60,13 @@ class TurnCore:
     """Those of this leg."""
     tasks: set[asyncio.Task[Any]] = field(default_factory=set[asyncio.Task[Any]])
     """Functions of nodes that run, each in a task of its own."""
+    long_running: set[str] = field(default_factory=set[str])
+    """Ids of the calls of long-running tools."""
+    loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
+    tokens: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held while a token is got from a token server and recorded."""
+    writing: set[asyncio.Task[None]] = field(default_factory=set[asyncio.Task[None]])
+    """Records of tokens that are being written."""
 
     def node_call_id(self, scope: str, path: str) -> str:
         """The id for the next call of the function of the node at ``path``."""

@@ -11,15 +11,15 @@ import itertools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from perdure.adk.calls import Call, Group
+from perdure.adk.calls import Group
 from perdure.adk.codec import UnknownType
 from perdure.adk.determinism import TurnClock
 from perdure.adk.floor import Floor
-from perdure.adk.journal import Journal, SettledGroup
+from perdure.adk.journal import Journal, SettledGroup, key_of, question_key
 from perdure.adk.patience import Patience
 from perdure.adk.runs import Run, RunState
 from perdure.adk.settling import settle, show_state_early
-from perdure.session.runner import CallRecord, ModelCall
+from perdure.session.runner import Answer, CallRecord, ModelCall, Settled
 
 _TURNS = 50
 """Of the event loop, in which whoever awaited a call or a run goes on: many more than ADK takes."""
@@ -56,7 +56,7 @@ class Dispatcher:
         self._clock = clock
         self._differs = differs
         self._wake = wake
-        self._given: dict[str, CallRecord] = {}
+        self._given: dict[str, Settled] = {}
         self._settled: list[_SettledModel] = []
         self._given_up_keys: set[str] = set()
         self._arrivals = itertools.count()
@@ -65,12 +65,18 @@ class Dispatcher:
         self._impatient = False
         self._until_still = Patience(self._lose_patience)
 
-    def give(self, records: Iterable[CallRecord]) -> None:
+    def give(self, records: Iterable[Settled]) -> None:
         """Takes records to hand out; those that were handed out before are ignored."""
         for record in records:
-            call = self._floor.call(record.call_id)
-            if call is None or call.record is None:
-                self._given[record.call_id] = record
+            if not self._was_handed_out(record):
+                self._given[key_of(record)] = record
+
+    def _was_handed_out(self, record: Settled) -> bool:
+        if isinstance(record, Answer):
+            asked = self._floor.question(record.question_id)
+            return asked is not None and asked.answer is not None
+        call = self._floor.call(record.call_id)
+        return call is not None and call.record is not None
 
     def add_model_call(self, run: Run, call: ModelCall) -> asyncio.Future[None]:
         """Takes a model call that has its record now.  The future is done when it may go on."""
@@ -130,8 +136,14 @@ class Dispatcher:
         """Whether the run that would get the entry was stopped before it, as it was then."""
         if isinstance(entry, ModelCall):
             return entry.key in self._given_up_keys
-        calls = [self._floor.call(record.call_id) for record in entry.records]
-        return all(call is not None and call.given_up for call in calls)
+        return all(self._nobody_waits_for(record) for record in entry.records)
+
+    def _nobody_waits_for(self, record: Settled) -> bool:
+        if isinstance(record, Answer):
+            asked = self._floor.question(record.question_id)
+            return asked is not None and asked.settled.cancelled()
+        call = self._floor.call(record.call_id)
+        return call is not None and call.given_up
 
     def _may_go_on(self) -> bool:
         """Whether somebody may get a record: nobody else is on the move, or keeps the others waiting for too long."""
@@ -164,7 +176,7 @@ class Dispatcher:
             self._hand_out(group, records)
         return True
 
-    def _ready_groups(self) -> list[tuple[Group, list[CallRecord]]]:
+    def _ready_groups(self) -> list[tuple[Group, list[Settled]]]:
         """The groups that have all records; takes note of those that have them only now."""
         if not self._given:
             return []
@@ -182,20 +194,15 @@ class Dispatcher:
         return seen
 
     @staticmethod
-    def _is_whole(group: Group, records: Sequence[CallRecord]) -> bool:
+    def _is_whole(group: Group, records: Sequence[Settled]) -> bool:
         """Whether the records are all that the group waits for."""
-        waiting = {call.call_id for call in group.open_calls}
-        return group.accounted and bool(waiting) and not waiting - {record.call_id for record in records}
+        waiting = set(group.open_keys)
+        return group.accounted and bool(waiting) and not waiting - {key_of(record) for record in records}
 
-    def _records_of(self, group: Group) -> list[CallRecord]:
+    def _records_of(self, group: Group) -> list[Settled]:
         """The records that were given for a group, with those that the journal had before."""
-        records: list[CallRecord] = []
-        for call in group.open_calls:
-            recorded = self._journal.call(call.call_id)
-            record = self._given.get(call.call_id) or (recorded.record if recorded else None)
-            if record is not None:
-                records.append(record)
-        return sorted(records, key=lambda record: record.sequence)
+        found = (self._given.get(key) or self._journal.record(key) for key in group.open_keys)
+        return sorted((record for record in found if record is not None), key=lambda record: record.sequence)
 
     def _open_gates(self) -> bool:
         """Lets new model calls go on."""
@@ -204,41 +211,48 @@ class Dispatcher:
             _open_gate(run, None, RunState.IN_MODEL)
         return bool(gated)
 
-    def _hand_out(self, group: Group, records: Sequence[CallRecord]) -> None:
+    def _hand_out(self, group: Group, records: Sequence[Settled]) -> None:
         """Hands out the records of a group, in their order."""
-        waiting = {call.call_id: call for call in group.open_calls}
-        settled: list[Call] = []
+        calls = {call.call_id: call for call in group.open_calls}
+        questions = {question_key(asked.question.question_id): asked for asked in group.open_questions}
+        waiting: list[asyncio.Future[None] | None] = []
         for record in records:
-            self._given.pop(record.call_id, None)
-            call = waiting.get(record.call_id)
-            if call is None:
+            key = key_of(record)
+            self._given.pop(key, None)
+            if key not in calls and key not in questions:
                 continue
-            settled.append(call)
             self._clock.advance(record.settled_at_ms)
-            recorded = self._journal.call(record.call_id)
+            if isinstance(record, Answer):
+                questions[key].answer = record
+                waiting.append(questions[key].settled)
+                continue
+            waiting.append(calls[key].settled)
+            recorded = self._journal.call(key)
             try:
-                settle(call, record, recorded.approval if recorded else None)
+                settle(calls[key], record, recorded.approval if recorded else None, self._journal.asides)
             except UnknownType as error:
-                self._differs(call.call_id, f"a value of class {error}", "no such class")
+                self._differs(key, f"a value of class {error}", "no such class")
                 return
         self._floor.close_group(group)
         if group.owner.children:
             self.linger(group.owner)
         self._floor.forget_model_keys(group.owner)
-        for call in settled:  # whole first, then on: what follows sees the session as all of them left it
-            if call.settled is not None and not call.settled.done():
-                call.settled.set_result(None)
+        for settled in waiting:  # whole first, then on: what follows sees the session as all of them left it
+            if settled is not None and not settled.done():
+                settled.set_result(None)
 
     def show_states_early(self, group: Group) -> None:
-        """Calls that have their record changed the state before their siblings, which are yet to run, can see it."""
-        records = self._records_of(group)
+        """Calls that ran have changed the state before their siblings, which are yet to run, can see it."""
+        records = {record.call_id: record for record in self._records_of(group) if isinstance(record, CallRecord)}
         if len(records) == len(group.open_calls):
             return  # complete: handed out in its place
-        for record in records:
+        for call_id in [*records, *(call.call_id for call in group.open_calls if call.call_id not in records)]:
+            recorded = self._journal.call(call_id)
+            approval = recorded.approval if recorded else None
             try:
-                show_state_early(group.calls[record.call_id], record)
+                show_state_early(group.calls[call_id], records.get(call_id), approval, self._journal.asides)
             except UnknownType as error:
-                self._differs(record.call_id, f"a value of class {error}", "no such class")
+                self._differs(call_id, f"a value of class {error}", "no such class")
                 return
 
 

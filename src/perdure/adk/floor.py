@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from perdure.adk.calls import Call, Group, GroupState
+from perdure.adk.calls import Asked, Call, Group, GroupState
 from perdure.adk.runs import Run
 from perdure.errors import UsageError
-from perdure.session.runner import CallRequest
+from perdure.session.runner import CallRequest, Question
 
 
 class Floor:
@@ -27,6 +27,7 @@ class Floor:
         self.changes = 0
         self._groups: dict[str, Group] = {}
         self._calls: dict[str, Call] = {}
+        self._questions: dict[str, Asked] = {}
         self._unreported: list[Group] = []
         self._key_of_call: dict[str, str] = {}
         self._groups_of_key: dict[str, int] = {}
@@ -136,6 +137,17 @@ class Floor:
             self._unreported.append(group)
         return group
 
+    def ask(self, run: Run, key: str, questions: Sequence[Asked]) -> Group:
+        """A run waits for the answers to questions."""
+        self.changes += 1
+        group = Group(key, run, questions=tuple(questions))
+        self._groups[key] = group
+        self._questions.update({asked.question.question_id: asked for asked in questions})
+        run.unaccounted += 1
+        self._move(group, GroupState.WAITING)
+        self._unreported.append(group)
+        return group
+
     def give_up(self, call: Call) -> None:
         """ADK no longer waits for a call."""
         self.changes += 1
@@ -168,6 +180,10 @@ class Floor:
         """The call of this id."""
         return self._calls.get(call_id)
 
+    def question(self, question_id: str) -> Asked | None:
+        """The question of this id."""
+        return self._questions.get(question_id)
+
     def requested_call(self, call_id: str) -> Call | None:
         """A requested call whose group is complete."""
         call = self._calls.get(call_id)
@@ -176,14 +192,15 @@ class Floor:
     # ------------------------------------------------------------ what the engine is to be told
 
     @property
-    def has_unreported_calls(self) -> bool:
-        """Whether there are calls of complete groups that the engine was not told of."""
-        return any(call.fresh for group in self._unreported for call in group.open_calls)
+    def has_unreported(self) -> bool:
+        """Whether there are calls of complete groups, or questions, that the engine was not told of."""
+        return any(one.fresh for group in self._unreported for one in (*group.open_calls, *group.open_questions))
 
-    def take_unreported_calls(self) -> tuple[CallRequest, ...]:
-        """Those calls; from now on the engine knows of them.  The journal's own are left out."""
+    def take_unreported(self) -> tuple[tuple[CallRequest, ...], tuple[Question, ...]]:
+        """Those calls and questions; from now on the engine knows of them.  The journal's own are left out."""
         groups, self._unreported = self._unreported, []
-        return tuple(call.request for group in groups for call in group.open_calls if call.fresh and call.request)
+        calls = [call.request for group in groups for call in group.open_calls if call.fresh and call.request]
+        return tuple(calls), tuple(one.question for group in groups for one in group.open_questions if one.fresh)
 
     def forget_model_keys(self, run: Run) -> None:
         """What the run goes on with now belongs to a step that the engine was told of before."""

@@ -15,7 +15,7 @@ from pydantic_core import PydanticSerializationError
 
 from perdure.adk.codec import is_plain
 from perdure.errors import ValueNotStorable
-from perdure.session.model import JsonObject, MessageRole, UserMessage
+from perdure.session.model import JsonObject, MessageRole, QuestionAnswer, UserMessage
 from perdure.session.runner import NewMessage
 
 USER = "user"
@@ -31,11 +31,18 @@ def events_of(items: Sequence[JsonObject]) -> list[Event]:
 
 
 def content_of(message: UserMessage) -> types.Content:
-    """A user's message as ADK takes it: the text, then the images."""
+    """A user's message as ADK takes it: the answers that it gives; else the text, then the images."""
+    if message.answers:
+        return types.Content(role=USER, parts=[_answer_part(answer) for answer in message.answers])
     parts = [types.Part(text=message.text)] if message.text else []
     for image in message.images:
         parts.append(types.Part(inline_data=types.Blob(data=image.data, mime_type=image.mime_type)))
     return types.Content(role=USER, parts=parts)
+
+
+def _answer_part(answer: QuestionAnswer) -> types.Part:
+    response = types.FunctionResponse(id=answer.question_id, name=answer.tool_name, response=answer.value)
+    return types.Part(function_response=response)
 
 
 def is_stored(event: Event) -> bool:

@@ -6,13 +6,13 @@ that makes them: so a message is neither stored twice nor left out, should branc
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from google.adk.events.event import Event
 
 from perdure.adk import seams
 from perdure.adk.history import is_stored, item_of, keeps_its_types, message_of
-from perdure.session.runner import ControlCall, NewMessage
+from perdure.session.runner import ControlCall, NewMessage, Question
 
 
 class Outbox:
@@ -32,6 +32,7 @@ class Outbox:
         self._new = 0
         self._messages: list[NewMessage] = []
         self._control_calls: list[ControlCall] = []
+        self._questions: list[Question] = []
         self._shown = {call.id for event in stored for call in event.get_function_calls()}
         self.retyped: list[tuple[Event, str]] = []
         """Events that read back from the store with other types, with their stored form."""
@@ -48,8 +49,8 @@ class Outbox:
         """Whether every stored message came back."""
         return not self._missing
 
-    def add(self, event: Event) -> None:
-        """Takes an event of the invocation.
+    def add(self, event: Event) -> bool:
+        """Takes an event of the invocation.  Whether it is a message that the engine does not have yet.
 
         Raises:
             ValueNotStorable: it carries a value that has no JSON form.
@@ -62,8 +63,9 @@ class Outbox:
             )
         if not is_stored(event):
             self.dropped.append(event)
-            return
+            return False
         place = self._stored_place(event)
+        is_new = place is None
         if place is None:
             place = len(self._stored) + self._new
             self._messages.append(message_of(event, self._first + place))
@@ -73,6 +75,7 @@ class Outbox:
         self._place[id(event)] = place
         if not keeps_its_types(event):
             self.retyped.append((event, item_of(event)))
+        return is_new
 
     def _stored_place(self, event: Event) -> int | None:
         """Where among the stored messages an event is.  By its looks, if code that changed gave it another id."""
@@ -97,6 +100,15 @@ class Outbox:
         """Takes a call that steers ADK; one whose message is stored was shown before."""
         if call.call_id not in self._shown:
             self._control_calls.append(call)
+
+    def add_questions(self, questions: Iterable[Question]) -> None:
+        """Takes questions for which the turn does not wait."""
+        self._questions.extend(questions)
+
+    def take_questions(self) -> tuple[Question, ...]:
+        """Hands over those questions."""
+        questions, self._questions = self._questions, []
+        return tuple(questions)
 
     def take(self) -> tuple[tuple[NewMessage, ...], tuple[ControlCall, ...]]:
         """Hands over what came in."""

@@ -14,13 +14,12 @@ from google.adk.artifacts.base_artifact_service import BaseArtifactService
 from google.adk.auth.credential_service.base_credential_service import BaseCredentialService
 from google.adk.events.event import Event
 from google.adk.memory.base_memory_service import BaseMemoryService
-from google.adk.runners import Runner
 from google.adk.sessions.base_session_service import GetSessionConfig
 from google.adk.sessions.session import Session
 from google.adk.workflow import BaseNode
 from pydantic import ValidationError
 
-from perdure.adk import model, nodes, seams, telemetry, tracking
+from perdure.adk import credentials, model, nodes, seams, telemetry, tracking, waits
 from perdure.adk.bodies import SyncTools, ToolThreads
 from perdure.adk.checks import check_application, check_options, check_run_config, fingerprint
 from perdure.adk.closing import closing_messages
@@ -30,6 +29,7 @@ from perdure.adk.determinism import TurnClock, ids_of_run
 from perdure.adk.effects import ToolRules
 from perdure.adk.history import content_of, events_of
 from perdure.adk.outbox import Outbox
+from perdure.adk.late import TurnRunner
 from perdure.adk.plugins import WatcherPlugin
 from perdure.adk.services import TurnSessionService
 from perdure.adk.turn import AdkLiveTurn
@@ -84,10 +84,12 @@ class AdkAgentRunner:
         self._threads = ToolThreads() if sync_tools_in_threads else None
         self._warm = WarmSessions()
         model.install()
+        credentials.install()
         tracking.install()
         nodes.install()
+        waits.install()
         telemetry.install()
-        self._runner = Runner(
+        self._runner = TurnRunner(
             app=app.model_copy(update={"plugins": [WatcherPlugin(), *app.plugins]}),
             session_service=TurnSessionService(),
             artifact_service=artifact_service,
@@ -110,7 +112,7 @@ class AdkAgentRunner:
         Raises:
             UsageError: it is empty, or its ``run_config`` is none.
         """
-        if not message.text and not message.images:
+        if not message.text and not message.images and not message.answers:
             raise UsageError("the message is empty; give it text or images")
         self._config_of(message)
 

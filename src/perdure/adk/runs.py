@@ -25,6 +25,7 @@ from typing import TypeVar
 from perdure.session.runner import ModelCall
 
 T = TypeVar("T")
+V = TypeVar("V")
 
 
 class RunState(enum.Enum):
@@ -114,21 +115,26 @@ current_run: ContextVar[Run | None] = ContextVar("perdure_current_run", default=
 """The innermost run that the present code belongs to."""
 
 
-async def streamed(run: Run, items: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:
-    """What ``items`` gives.  Its code, and that alone, finds ``run`` as the current one."""
+async def entered(variable: ContextVar[V], value: V, items: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:
+    """What ``items`` gives.  Its code, and that alone, finds ``value`` in ``variable``."""
     try:
         while True:
-            token = current_run.set(run)
+            token = variable.set(value)
             try:
                 item = await anext(items)
             except StopAsyncIteration:
                 return
             finally:
-                current_run.reset(token)
+                variable.reset(token)
             yield item
     finally:
-        token = current_run.set(run)
+        token = variable.set(value)
         try:
             await items.aclose()
         finally:
-            current_run.reset(token)
+            variable.reset(token)
+
+
+def streamed(run: Run, items: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:
+    """What ``items`` gives.  Its code, and that alone, finds ``run`` as the current one."""
+    return entered(current_run, run, items)

@@ -18,15 +18,25 @@ from functools import lru_cache
 from random import Random
 from typing import Any, cast
 
+from google.adk import runners
 from google.adk.agents.base_agent import BaseAgent
 from google.adk.agents.context import Context
 from google.adk.agents.invocation_context import InvocationContext
 from google.adk.agents.llm.task._finish_task_tool import FinishTaskTool
+from google.adk.agents.run_config import RunConfig
+from google.adk.auth import _auth_resume, oauth2_credential_util
+from google.adk.auth.auth_credential import AuthCredential
+from google.adk.auth.auth_tool import AuthConfig
+from google.adk.auth.credential_manager import CredentialManager
+from google.adk.auth.exchanger.base_credential_exchanger import ExchangeResult
+from google.adk.auth.exchanger.oauth2_credential_exchanger import OAuth2CredentialExchanger
+from google.adk.auth.refresher.oauth2_credential_refresher import OAuth2CredentialRefresher
 from google.adk.events.event import Event
 from google.adk.events.event_actions import EventActions
 from google.adk.events.request_input import RequestInput
-from google.adk.flows.llm_flows import functions
+from google.adk.flows.llm_flows import base_llm_flow, functions
 from google.adk.flows.llm_flows.base_llm_flow import BaseLlmFlow
+from google.adk.flows.llm_flows.core import _resume
 from google.adk.flows.llm_flows.tools import _batch_executor, _caller, _error_handler
 from google.adk.models.base_llm import BaseLlm
 from google.adk.models.llm_request import LlmRequest
@@ -56,6 +66,7 @@ from pydantic import BaseModel
 from perdure.errors import FrameworkDrift
 
 __all__ = [
+    "ExchangeResult",
     "FinishTaskTool",
     "FunctionNode",
     "NodeInterruptedError",
@@ -72,7 +83,6 @@ __all__ = [
 NodeTool = _node_tool.NodeTool
 ToolNode = _ToolNode
 NodeInterruptedError = workflow_errors.NodeInterruptedError
-REQUEST_INPUT = _function_call_names.REQUEST_INPUT_FUNCTION_CALL_NAME
 REQUEST_CREDENTIAL = _function_call_names.REQUEST_EUC_FUNCTION_CALL_NAME
 TaskAgentTool = agent_tool._TaskAgentTool
 SingleTurnAgentTool = agent_tool._SingleTurnAgentTool
@@ -429,6 +439,103 @@ def set_model_calls_of(invocation: InvocationContext, count: int) -> None:
 
 
 # ------------------------------------------------------------ the check
+def credential_from_value(config: AuthConfig, value: Any) -> AuthCredential:
+    """The credential that a client's bare answer to a sign-in request is."""
+    return _auth_resume._build_credential_from_value(config, value)
+
+
+def complete_credential(
+    credential: AuthCredential, asked: AuthCredential | None, configured: AuthCredential | None
+) -> AuthCredential | None:
+    """A credential from a client, with what was asked for filled in, and pinned to the configured OAuth client."""
+    merged = _auth_resume._merge_credential_oauth2_fields(credential, asked)
+    pinned = oauth2_credential_util._with_configured_client(credential=merged, raw_credential=configured)
+    return None if pinned is None else without_client_secret(pinned)
+
+
+def without_client_secret(credential: AuthCredential) -> AuthCredential:
+    """A copy of a credential without the application's own secret."""
+    redacted = oauth2_credential_util._credential_without_client_secret(credential)
+    assert redacted is not None
+    return redacted
+
+
+@dataclass(frozen=True, slots=True)
+class TokenMethods:
+    """The methods in which ADK talks to token servers, and the one from which it does so without awaiting."""
+
+    exchange: Callable[..., Awaitable[ExchangeResult]]
+    exchange_sync: Callable[..., ExchangeResult]
+    refresh: Callable[..., Awaitable[AuthCredential]]
+    load_from_auth_response: Callable[..., Awaitable[AuthCredential | None]]
+
+
+def token_methods() -> TokenMethods:
+    """Those methods as they are."""
+    return TokenMethods(
+        OAuth2CredentialExchanger.exchange,
+        OAuth2CredentialExchanger._exchange_sync,
+        OAuth2CredentialRefresher.refresh,
+        CredentialManager._load_from_auth_response,
+    )
+
+
+def set_token_methods(methods: TokenMethods) -> None:
+    """Replaces them for the whole process."""
+    # (A plain assignment to a method is a type error.)
+    setattr(OAuth2CredentialExchanger, "exchange", methods.exchange)  # noqa: B010
+    setattr(OAuth2CredentialExchanger, "_exchange_sync", methods.exchange_sync)  # noqa: B010
+    setattr(OAuth2CredentialRefresher, "refresh", methods.refresh)  # noqa: B010
+    setattr(CredentialManager, "_load_from_auth_response", methods.load_from_auth_response)  # noqa: B010
+
+
+PAUSE = _resume.ResumeDecision(_resume.ResumeAction.PAUSE)
+"""The decision of an agent's loop to stop until what it waits for has come."""
+
+REQUEST_INPUT = _function_call_names.REQUEST_INPUT_FUNCTION_CALL_NAME
+"""The tool with which a model asks the user something."""
+
+RunFlow = Callable[[BaseLlmFlow, InvocationContext], AsyncGenerator[Event, None]]
+
+
+@dataclass(frozen=True, slots=True)
+class PausingFunctions:
+    """An agent's loop, and where ADK decides that an invocation is to pause."""
+
+    run_flow: RunFlow
+    decide_step_resume: Callable[[InvocationContext, dict[str, Any]], Any]
+    should_pause: Callable[[InvocationContext, Event], bool]
+    track_event: Callable[[Any, Event, Any], None]
+
+
+def pausing_functions() -> PausingFunctions:
+    """Those functions as they are."""
+    return PausingFunctions(
+        BaseLlmFlow.run_async,
+        base_llm_flow.decide_step_resume,
+        InvocationContext.should_pause_invocation,
+        NodeRunner._track_event_in_context,
+    )
+
+
+def set_pausing_functions(pausing: PausingFunctions) -> None:
+    """Replaces them for the whole process."""
+    # (A plain assignment to a method is a type error.)
+    setattr(BaseLlmFlow, "run_async", pausing.run_flow)  # noqa: B010
+    setattr(base_llm_flow, "decide_step_resume", pausing.decide_step_resume)  # noqa: B010
+    setattr(InvocationContext, "should_pause_invocation", pausing.should_pause)  # noqa: B010
+    setattr(NodeRunner, "_track_event_in_context", pausing.track_event)  # noqa: B010
+
+
+def interrupts_of(context: Any) -> set[str]:
+    """The interrupts on which a node waits: the set itself."""
+    interrupts: set[str] = context._interrupt_ids
+    return interrupts
+
+
+def stamp_run_metadata(event: Event, run_config: RunConfig | None) -> None:
+    """Puts the run configuration's metadata into a user's event."""
+    runners._apply_run_config_custom_metadata(event, run_config)
 
 
 @dataclass(frozen=True, slots=True)
@@ -505,6 +612,43 @@ SEAMS: tuple[Seam, ...] = (
     Seam("google.adk.workflow._errors", "NodeInterruptedError"),
     Seam("google.adk.workflow._errors", "NodeTimeoutError", ("node_name", "timeout")),
     Seam("google.adk.agents.invocation_context", "_InvocationCostManager.increment_and_enforce_llm_calls_limit"),
+    Seam("google.adk.flows.llm_flows.base_llm_flow", "BaseLlmFlow.run_async", ("self", "invocation_context")),
+    Seam("google.adk.flows.llm_flows.base_llm_flow", "decide_step_resume", ("invocation_context", "tools_dict")),
+    Seam("google.adk.flows.llm_flows.core._resume", "ResumeAction.PAUSE"),
+    Seam("google.adk.flows.llm_flows.core._resume", "ResumeDecision", ("action",)),
+    Seam(
+        "google.adk.agents.invocation_context", "InvocationContext.should_pause_invocation", ("self", "event")
+    ),
+    Seam("google.adk.workflow._node_runner", "NodeRunner._track_event_in_context", ("self", "event", "ctx")),
+    Seam("google.adk.agents.context", "Context.interrupt_ids"),
+    Seam("google.adk.runners", "Runner._new_invocation_context", ("self", "session", "invocation_id")),
+    Seam("google.adk.runners", "Runner._resolve_invocation_id", ("self", "session", "new_message", "invocation_id")),
+    Seam("google.adk.runners", "Runner._resolve_invocation_id_from_fr", ("self", "session", "new_message", "strict")),
+    Seam("google.adk.runners", "Runner._find_user_message_for_invocation", ("self", "events", "invocation_id")),
+    Seam("google.adk.runners", "_apply_run_config_custom_metadata", ("event", "run_config")),
+    Seam("google.adk.utils._function_call_names", "REQUEST_INPUT_FUNCTION_CALL_NAME"),
+    Seam("google.adk.auth._auth_resume", "_build_credential_from_value", ("auth_config", "value")),
+    Seam("google.adk.auth._auth_resume", "_merge_credential_oauth2_fields", ("target_cred", "source_cred")),
+    Seam("google.adk.auth.oauth2_credential_util", "_with_configured_client", ("credential", "raw_credential")),
+    Seam("google.adk.auth.oauth2_credential_util", "_credential_without_client_secret", ("credential",)),
+    Seam(
+        "google.adk.auth.exchanger.oauth2_credential_exchanger",
+        "OAuth2CredentialExchanger.exchange",
+        ("self", "auth_credential", "auth_scheme"),
+    ),
+    Seam(
+        "google.adk.auth.exchanger.oauth2_credential_exchanger",
+        "OAuth2CredentialExchanger._exchange_sync",
+        ("self", "auth_credential", "auth_scheme"),
+    ),
+    Seam(
+        "google.adk.auth.refresher.oauth2_credential_refresher",
+        "OAuth2CredentialRefresher.refresh",
+        ("self", "auth_credential", "auth_scheme"),
+    ),
+    Seam(
+        "google.adk.auth.credential_manager", "CredentialManager._load_from_auth_response", ("self", "context")
+    ),
     Seam("google.adk.tools.agent_tool", "_TaskAgentTool"),
     Seam("google.adk.tools.agent_tool", "_SingleTurnAgentTool"),
     Seam("google.adk.platform.time", "set_time_provider", ("provider",)),

@@ -11,6 +11,8 @@ from google.adk.sessions.state import State
 
 from perdure.adk.codec import is_plain, plain
 from perdure.adk.core import TurnCore, current_turn
+from perdure.adk.history import USER
+from perdure.adk.waits import late_questions
 from perdure.errors import FrameworkDrift, UsageError
 
 
@@ -37,13 +39,16 @@ class TurnSessionService(BaseSessionService):
         if core.conductor.failure is not None:
             await core.conductor.parking.for_ever()
         _make_state_storable(event)
+        _stamp_late_answer(core, event)
         event = await super().append_event(session, event)
         session.last_update_time = event.timestamp
         try:
-            core.outbox.add(event)
+            is_new = core.outbox.add(event)
         except FrameworkDrift as drift:
             core.conductor.fail(drift)
             await core.conductor.parking.for_ever()
+        if is_new:
+            core.outbox.add_questions(late_questions(core, event))
         for later in core.outbox.sort(session.events):
             session.state.update(later.actions.state_delta)
         return event
@@ -72,6 +77,18 @@ def _turn() -> TurnCore:
 
 def _refuse(what: str) -> NoReturn:
     raise UsageError(f"the agent's code cannot {what} from inside a durable turn; use AgentSessionClient")
+
+
+def _stamp_late_answer(core: TurnCore, event: Event) -> None:
+    """Puts the answers that start a turn where ADK would: on the branch of the call, which is in an earlier turn."""
+    if not core.start.message.answers or event.author != USER or event.branch is not None:
+        return
+    ids = {response.id for response in event.get_function_responses()}
+    for earlier in reversed(core.session.events):
+        if any(call.id in ids for call in earlier.get_function_calls()):
+            event.branch = earlier.branch
+            event.isolation_scope = event.isolation_scope or earlier.isolation_scope
+            return
 
 
 def _make_state_storable(event: Event) -> None:

@@ -76,8 +76,6 @@ def stand_in_for(tool: BaseTool) -> BaseTool:
 
 def unsupported(tool: BaseTool) -> str | None:
     """Why the tool cannot be made durable; ``None`` when it can."""
-    if tool.is_long_running:
-        return "is long-running"
     return None
 
 

@@ -24,12 +24,12 @@ from perdure.errors import NonDeterminismError, UsageError
 from perdure.session.model import TOOL_CALL_NOT_RUN_ERROR_PREFIX, ErrorInfo
 from perdure.session.runner import (
     Approval,
-    CallRecord,
     DriveBlocked,
     DriveFailed,
     DriveFinished,
     DriveResult,
     Progress,
+    Settled,
     ToolOutcome,
     ToolRaised,
 )
@@ -92,7 +92,7 @@ class AdkLiveTurn:
         if not self._conductor.parking.closing:
             self._conductor.end()
 
-    async def drive(self, step_id: str, records: Sequence[CallRecord], attempt: int = 1) -> DriveResult:
+    async def drive(self, step_id: str, records: Sequence[Settled], attempt: int = 1) -> DriveResult:
         """Hands out ``records`` and lets the invocation run until it is blocked or over.
 
         Raises:
@@ -111,7 +111,7 @@ class AdkLiveTurn:
         finally:
             self._conductor.set_driving(False)
 
-    def hand_out(self, records: Sequence[CallRecord]) -> None:
+    def hand_out(self, records: Sequence[Settled]) -> None:
         """Hands out ``records`` to an invocation that is being driven already."""
         self._conductor.give(records)
 
@@ -149,7 +149,10 @@ class AdkLiveTurn:
             attempting, variables = run_node_attempt(call, run, self._sync_tools), run.variables
         else:
             assert isinstance(run, ToolRun)
-            attempting, variables = run_attempt(call, run, attempt, approval, self._sync_tools), run.context
+            attempting, variables = (
+                run_attempt(call, run, attempt, approval, self._sync_tools, self._conductor.journal.asides),
+                run.context,
+            )
         body = call.body = asyncio.get_running_loop().create_task(
             attempting, name=f"perdure tool {call_id}", context=variables.copy()
         )
@@ -215,13 +218,13 @@ class AdkLiveTurn:
         return self._blocked(more=not conductor.floor.blocked)
 
     def _blocked(self, *, more: bool) -> DriveBlocked:
-        calls = self._conductor.floor.take_unreported_calls()
-        return DriveBlocked(self._progress(), calls, more)
+        calls, questions = self._conductor.floor.take_unreported()
+        return DriveBlocked(self._progress(), calls, more, (*questions, *self._core.outbox.take_questions()))
 
     def _finished(self) -> DriveFinished | DriveFailed:
         progress = self._progress()
         if self._error is None:
-            return DriveFinished(progress)
+            return DriveFinished(progress, self._core.outbox.take_questions())
         return DriveFailed(progress, error_info(cause_behind_plugins(self._error)))
 
     def _progress(self) -> Progress:
