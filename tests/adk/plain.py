@@ -17,6 +17,8 @@ from google.adk.sessions import InMemorySessionService
 from perdure.adk.history import content_of
 from perdure.session.model import JsonObject, UserMessage
 
+SSE = RunConfig(streaming_mode=StreamingMode.SSE)
+
 _CALL_ID = re.compile("adk-[0-9a-f-]{36}")
 """Of ADK's own making; branches and paths carry it, too."""
 
@@ -38,7 +40,7 @@ async def run_plain(
                 session_id="s1",
                 new_message=content_of(message),
                 state_delta=dict(message.state_delta) or None,
-                run_config=RunConfig(streaming_mode=StreamingMode.SSE),
+                run_config=SSE,
             ):
                 pass
         except Exception as error:  # noqa: BLE001  (whatever it is, it is compared)

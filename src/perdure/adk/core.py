@@ -11,8 +11,10 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
+from google.adk.agents.invocation_context import InvocationContext
 from google.adk.sessions.session import Session
 
+from perdure.adk.carry import Carry
 from perdure.adk.conductor import Conductor
 from perdure.adk.determinism import TurnClock
 from perdure.adk.effects import ToolRules
@@ -54,10 +56,12 @@ class TurnCore:
     """Path -> model calls made on it."""
     node_calls: dict[str, int] = field(default_factory=dict[str, int])
     """Scope and path -> calls of that node's function."""
-    silent_before: frozenset[str] = frozenset()
-    """Paths of nodes that ran in an earlier leg and left no trace in the session: ADK would run them again."""
+    carry: Carry = field(default_factory=Carry)
+    """What the leg before handed on."""
     silent_now: list[str] = field(default_factory=list[str])
-    """Those of this leg."""
+    """Paths of nodes that ran in this leg and left no event: in the next one ADK would run them again."""
+    invocation: InvocationContext | None = None
+    """The invocation itself, once it has begun."""
     tasks: set[asyncio.Task[Any]] = field(default_factory=set[asyncio.Task[Any]])
     """Functions of nodes that run, each in a task of its own."""
     long_running: set[str] = field(default_factory=set[str])

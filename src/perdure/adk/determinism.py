@@ -51,8 +51,8 @@ def derived_uuids(*seed: object) -> Iterator[str]:
 
 
 def ids_of_run(start: TurnStart) -> Callable[[str], Iterator[str]]:
-    """What gives each run of a leg its ids.  The first one makes ADK's invocation id the turn id."""
-    first = [start.turn_id.removeprefix(_TURN_ID_PREFIX)]
+    """What gives each run of a leg its ids.  The first one of a turn makes ADK's invocation id the turn id."""
+    first = [start.turn_id.removeprefix(_TURN_ID_PREFIX)] if start.leg == 1 else []
     return lambda run_id: itertools.chain(
         () if run_id else first, derived_uuids(start.turn_id, *([start.leg] if start.leg > 1 else []), run_id)
     )

@@ -152,7 +152,7 @@ async def _values(
     core: TurnCore, node: seams.FunctionNode, function: seams.NodeFunction, context: Context, arguments: dict[str, Any]
 ) -> Values:
     """What the node's function gives, once it has a record; a function that starts other nodes gives it in place."""
-    if context.node_path in core.silent_before:
+    if context.node_path in core.carry.silent:
         return
     run = _node_run(core, node, function, context, arguments)
     call = _requested(core, run)

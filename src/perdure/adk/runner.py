@@ -21,6 +21,7 @@ from pydantic import ValidationError
 
 from perdure.adk import credentials, model, nodes, seams, telemetry, tracking, waits
 from perdure.adk.bodies import SyncTools, ToolThreads
+from perdure.adk.carry import Carry
 from perdure.adk.checks import check_application, check_options, check_run_config, fingerprint
 from perdure.adk.closing import closing_messages
 from perdure.adk.conductor import Conductor
@@ -30,6 +31,7 @@ from perdure.adk.effects import ToolRules
 from perdure.adk.history import content_of, events_of
 from perdure.adk.outbox import Outbox
 from perdure.adk.late import TurnRunner
+from perdure.adk.legs import content_of_answers
 from perdure.adk.plugins import WatcherPlugin
 from perdure.adk.services import TurnSessionService
 from perdure.adk.turn import AdkLiveTurn
@@ -140,9 +142,14 @@ class AdkAgentRunner:
         recorded = await log.recorded()
         stored = events_of(await log.load_stored()) if recorded.stored_messages > start.leg_length else []
         session = await self._session(start, log, config.get_session_config)
+        carry = Carry.read(start.carry)
+        session.state.update(carry.state())
         clock = TurnClock(start.started_at_ms)
         if session.events:
             clock.not_before(session.events[-1].timestamp)
+        for answered in start.answers:
+            if answered.answer is not None:
+                clock.advance(answered.answer.settled_at_ms)
         core = TurnCore(
             start=start,
             log=log,
@@ -151,15 +158,18 @@ class AdkAgentRunner:
             clock=clock,
             conductor=Conductor(recorded, clock, log.nudge, ids_of_run(start)),
             outbox=Outbox(start.turn_id, start.leg_length, stored),
+            carry=carry,
         )
-        content = content_of(start.message)
+        first = start.leg == 1
+        content = content_of(start.message) if first else content_of_answers(start.answers)
 
         def begin() -> AsyncGenerator[Event, None]:
             return self._runner.run_async(
                 user_id=start.user_id,
                 session_id=start.session_id,
+                invocation_id=None if first else start.turn_id,
                 new_message=content,
-                state_delta=dict(start.message.state_delta) or None,
+                state_delta=(dict(start.message.state_delta) or None) if first else None,
                 run_config=config,
             )
 
@@ -179,11 +189,12 @@ class AdkAgentRunner:
 
     async def _session(self, start: TurnStart, log: TurnLog, limits: GetSessionConfig | None) -> Session:
         state = await log.load_state()
-        warm = self._warm.take(start.session_id, start.incarnation, start.history_length)
+        length = start.history_length + start.leg_length
+        warm = self._warm.take(start.session_id, start.incarnation, length) if start.leg == 1 else None
         if warm is not None and warm.user_id == start.user_id and limits is None:
             warm.state = dict(state)
             return warm
-        events = events_of(await log.load_history()) if start.history_length else []
+        events = events_of(await log.load_history()) if length else []
         return Session(
             id=start.session_id,
             app_name=self.app_name,

@@ -418,6 +418,11 @@ def event_of_request(request: RequestInput) -> Event:
     return _workflow_hitl_utils.create_request_input_event(request)
 
 
+def asks_for_confirmation(interrupt_id: str) -> bool:
+    """Whether the interrupt is that of a node's ``require_confirmation``."""
+    return interrupt_id.startswith(_workflow_hitl_utils.confirmation_interrupt_id(""))
+
+
 def node_timeout_error(node_name: str, timeout: float) -> Exception:
     """What ADK raises for a node that takes too long."""
     return workflow_errors.NodeTimeoutError(node_name=node_name, timeout=timeout)
@@ -609,6 +614,8 @@ SEAMS: tuple[Seam, ...] = (
     Seam("google.adk.workflow._workflow", "Workflow._schedule_ready_nodes", ("self", "loop_state", "ctx")),
     Seam("google.adk.agents.context", "Context._run_node_internal", ("self", "node", "node_input")),
     Seam("google.adk.workflow.utils._workflow_hitl_utils", "create_request_input_event", ("request_input",)),
+    Seam("google.adk.workflow.utils._workflow_hitl_utils", "confirmation_interrupt_id", ("node_path",)),
+    Seam("google.adk.utils._function_call_names", "REQUEST_EUC_FUNCTION_CALL_NAME"),
     Seam("google.adk.workflow._errors", "NodeInterruptedError"),
     Seam("google.adk.workflow._errors", "NodeTimeoutError", ("node_name", "timeout")),
     Seam("google.adk.agents.invocation_context", "_InvocationCostManager.increment_and_enforce_llm_calls_limit"),

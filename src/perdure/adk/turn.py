@@ -16,11 +16,12 @@ from perdure.adk.bodies import SyncTools, run_attempt
 from perdure.adk.calls import Call, ToolRun
 from perdure.adk.core import TurnCore, current_turn
 from perdure.adk.failures import error_info
+from perdure.adk.legs import end_of_leg
 from perdure.adk.node_bodies import NodeRun, run_node_attempt
 from perdure.adk.parking import TurnDropped
 from perdure.adk.plugins import cause_behind_plugins
 from perdure.adk.runs import current_run
-from perdure.errors import NonDeterminismError, UsageError
+from perdure.errors import NonDeterminismError, UsageError, ValueNotStorable
 from perdure.session.model import TOOL_CALL_NOT_RUN_ERROR_PREFIX, ErrorInfo
 from perdure.session.runner import (
     Approval,
@@ -224,7 +225,11 @@ class AdkLiveTurn:
     def _finished(self) -> DriveFinished | DriveFailed:
         progress = self._progress()
         if self._error is None:
-            return DriveFinished(progress, self._core.outbox.take_questions())
+            try:
+                questions, carry = end_of_leg(self._core)
+            except ValueNotStorable as refusal:  # a temp: value that has to outlive the invocation
+                return DriveFailed(progress, error_info(refusal))
+            return DriveFinished(progress, (*questions, *self._core.outbox.take_questions()), carry)
         return DriveFailed(progress, error_info(cause_behind_plugins(self._error)))
 
     def _progress(self) -> Progress:
