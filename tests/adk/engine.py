@@ -134,8 +134,10 @@ class Log:
             RecordedCall(request, disk.approvals.get(call_id), disk.records.get(call_id), disk.asked_of(call_id))
             for call_id, request in disk.requests.items()
         ]
-        questions = [AnsweredQuestion(question, disk.answers.get(i)) for i, question in disk.questions.items()]
-        return RecordedTurn(tuple(disk.model_calls), tuple(recorded), tuple(questions), len(disk.new_messages))
+        asked = [AnsweredQuestion(question, disk.answers.get(i)) for i, question in disk.questions.items()]
+        return RecordedTurn(
+            tuple(disk.model_calls), tuple(recorded), tuple(asked), stored_messages=len(disk.new_messages)
+        )
 
     async def load_history(self) -> Sequence[JsonObject]:
         self.history_loads += 1
@@ -170,9 +172,6 @@ class Log:
 Decide = Callable[[CallRequest], Approval | str | None]
 """An approval; a rejection message; ``None``: nobody answers yet."""
 
-Replier = Callable[[Question], "JsonValue | ErrorInfo | Unanswered"]
-"""What comes as the answer to a question; an error when none came in time."""
-
 Answerer = Callable[[CallRequest, ToolAsked], "JsonValue | Rejected | Unanswered"]
 """What a person says to what a tool asks in the middle: the payload of a yes, or one of the two."""
 
@@ -200,12 +199,12 @@ class Engine:
         self.runner = runner
         self.disk = disk or Disk()
         self.decide: Decide = decide or _yes
+        self.answer: Callable[[Question], JsonValue] = lambda question: {"approved": True}
         self.log: Log | None = None
         self.control_calls: list[str] = []
         self.ran: list[str] = []
         """Ids of the calls that were run, once for each attempt."""
         self.answerer: Answerer = lambda request, asked: None
-        self.replier: Replier = lambda question: {"done": question.tool_name}
         self._decided: dict[str, Approval | str] = {}
         self._told: dict[str, JsonValue | Rejected] = {}
         self._complete_groups: set[str] = set()
@@ -291,9 +290,8 @@ class Engine:
                 if not isinstance(result, DriveBlocked):
                     await self._wind_down(steps)
                     return await self._ended(result, live)
-                again |= self._answer_questions()
                 self._start_steps(steps, live)
-                if result.more or again or self._reap(steps):
+                if self._answer_questions() or result.more or again or self._reap(steps):
                     continue
                 if not steps:
                     return False
@@ -329,22 +327,6 @@ class Engine:
                 assert request.call_id not in disk.requests, "a call was reported twice"
                 disk.requests[request.call_id] = request
         return result
-
-    def _answer_questions(self) -> bool:
-        """Takes the answers that came.  Whether a group has all of its answers now that had not."""
-        disk = self.disk
-        before = len(self._complete())
-        for question in disk.questions.values():
-            if question.question_id in disk.answers:
-                continue
-            said = self.replier(question)
-            if isinstance(said, Unanswered):
-                continue
-            disk.write()
-            value, error = (None, said) if isinstance(said, ErrorInfo) else (json.loads(json.dumps(said)), None)
-            answer = Answer(question.question_id, disk.sequence(), value, error, disk.now_ms())
-            disk.answers[question.question_id] = answer
-        return len(self._complete()) > before
 
     def _start_steps(self, steps: dict[str, asyncio.Task[bool]], live: LiveTurn) -> None:
         """Starts the calls that are due and not answered with no."""
@@ -382,12 +364,26 @@ class Engine:
         return len(self._complete_groups) > before
 
     def _complete(self) -> list[Settled]:
-        """The records of the complete groups, in the order in which they settled."""
+        """The records of the complete groups and the answers, in the order in which they settled."""
+        requests = self.disk.requests
+        records = [record for i, record in self.disk.records.items() if requests[i].group in self._complete_groups]
+        settled: list[Settled] = [*records, *self.disk.answers.values()]
+        return sorted(settled, key=lambda one: one.sequence)
+
+    def _answer_questions(self) -> bool:
+        """Answers what somebody has an answer to.  Whether there was any."""
         disk = self.disk
-        records = [record for i, record in disk.records.items() if disk.requests[i].group in self._complete_groups]
-        waiting = {question.group for i, question in disk.questions.items() if i not in disk.answers}
-        answers = [answer for i, answer in disk.answers.items() if disk.questions[i].group not in waiting]
-        return sorted([*records, *answers], key=lambda settled: settled.sequence)
+        answered = False
+        for question in disk.questions.values():
+            value = None if question.question_id in disk.answers else self.answer(question)
+            if value is not None:
+                disk.write()
+                error = value if isinstance(value, ErrorInfo) else None
+                disk.answers[question.question_id] = Answer(
+                    question.question_id, disk.sequence(), None if error else value, error, disk.now_ms()
+                )
+                answered = True
+        return answered
 
     async def _wind_down(self, steps: dict[str, asyncio.Task[bool]]) -> None:
         """The invocation is over: reads are stopped, writes are waited for."""

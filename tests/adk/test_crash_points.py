@@ -12,8 +12,8 @@ from itertools import groupby
 import pytest
 from tests.adk.engine import Crash, Disk
 from tests.adk.model import ScriptedModel
+from tests.adk.more_shapes import SHAPES
 from tests.adk.plain import request_form, unordered
-from tests.adk.shapes import SHAPES
 from tests.adk.worlds import WORLDS, World, gated
 
 from perdure.session.model import JsonObject, TurnStatus

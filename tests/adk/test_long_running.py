@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from google.adk.apps.app import App, ResumabilityConfig
 from google.genai import types
-from tests.adk.engine import Crash, Disk, Engine, Unanswered
+from tests.adk.engine import Crash, Disk, Engine
 from tests.adk.plain import comparable, request_form, unordered
 from tests.adk.waiting import WAITING, conversation, done, run_plain_with_answers
 from tests.adk.worlds import World
@@ -26,7 +26,7 @@ def yes(request: CallRequest) -> Approval:
 
 def engine_of(world: World, disk: Disk | None = None) -> Engine:
     engine = world.engine(disk, yes)
-    engine.replier = answer
+    engine.answer = answer
     return engine
 
 

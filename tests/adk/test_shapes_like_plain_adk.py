@@ -10,8 +10,8 @@ from collections import Counter
 from typing import Any
 
 import pytest
+from tests.adk.more_shapes import SHAPES
 from tests.adk.plain import comparable, request_form, run_plain, unordered
-from tests.adk.shapes import SHAPES
 from tests.adk.test_like_plain_adk import with_plugin
 from tests.adk.worlds import World
 

@@ -1,4 +1,4 @@
-"""The tool calls and questions of a live invocation and the groups in which its runs wait for them.  Plain data."""
+"""The tool calls of a live invocation and the groups in which its runs wait for them.  Plain data."""
 
 from __future__ import annotations
 
@@ -11,11 +11,10 @@ from typing import Any, Protocol
 from google.adk.tools.base_tool import BaseTool
 from google.adk.tools.tool_context import ToolContext
 
-from perdure.adk.journal import question_key
 from perdure.adk.outcomes import AttemptBaseline, Outcome
 from perdure.adk.runs import Run
 from perdure.session.policy import ToolEffect
-from perdure.session.runner import Answer, CallRecord, CallRequest, Question, ToolOutcome
+from perdure.session.runner import CallRecord, CallRequest, ToolOutcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,26 +83,6 @@ class Call:
         return self.request is not None and self.record is None and not self.given_up
 
 
-@dataclass(slots=True, eq=False)
-class Asked:
-    """One question of a group.
-
-    Attributes:
-        fresh: the journal does not have it yet.
-        settled: what the live invocation waits for.
-    """
-
-    question: Question
-    fresh: bool
-    settled: asyncio.Future[None]
-    answer: Answer | None = None
-
-    @property
-    def open(self) -> bool:
-        """Whether it has no answer yet and somebody waits for one."""
-        return self.answer is None and not self.settled.cancelled()
-
-
 class GroupState(enum.Enum):
     UNACCOUNTED = "unaccounted"
     """It is not known yet what becomes of each call."""
@@ -114,13 +93,12 @@ class GroupState(enum.Enum):
 
 @dataclass(slots=True, eq=False)
 class Group:
-    """The calls of one model response, or questions that are asked together."""
+    """The calls of one model response."""
 
     key: str
     owner: Run
     state: GroupState = GroupState.UNACCOUNTED
     calls: dict[str, Call] = field(default_factory=dict[str, Call])
-    questions: tuple[Asked, ...] = ()
 
     @property
     def accounted(self) -> bool:
@@ -129,13 +107,3 @@ class Group:
     @property
     def open_calls(self) -> list[Call]:
         return [call for call in self.calls.values() if call.open]
-
-    @property
-    def open_questions(self) -> list[Asked]:
-        return [asked for asked in self.questions if asked.open]
-
-    @property
-    def open_keys(self) -> list[str]:
-        """What it waits for."""
-        questions = [question_key(asked.question.question_id) for asked in self.open_questions]
-        return [*(call.call_id for call in self.open_calls), *questions]

@@ -18,13 +18,14 @@ import asyncio
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
-from perdure.adk.calls import Asked, Call, NodeWork, ToolRun
+from perdure.adk.calls import Call, NodeWork, ToolRun
 from perdure.adk.determinism import TurnClock
 from perdure.adk.dispatch import Dispatcher
 from perdure.adk.floor import Floor
-from perdure.adk.journal import Journal, question_key
+from perdure.adk.journal import Journal
 from perdure.adk.parking import Parking
 from perdure.adk.patience import Patience
+from perdure.adk.questions import Asked, AskedGroup
 from perdure.adk.runs import Gate, Run, RunState, current_run
 from perdure.errors import NonDeterminismError, UsageError
 from perdure.session.model import JsonObject
@@ -173,32 +174,26 @@ class Conductor:
         self.floor.give_up(call)
         call.stop_reading()
 
-    async def answers_to(self, run: Run, questions: Sequence[Question]) -> list[Answer]:
-        """Asks questions of one group and waits for the answers to all of them, which come in the same order."""
+    async def ask(self, run: Run, questions: Sequence[Question]) -> list[Answer]:
+        """Asks questions of one group and waits until all of them have an answer."""
         self.parking.guard()
-        asked = [self._asked(question) for question in questions]
-        group = self.floor.ask(run, questions[0].group, asked)
-        self.advance()
+        asked: dict[str, Asked] = {}
+        for question in questions:
+            then = self.journal.question(question.question_id)
+            if then is not None and (then.tool_name, then.arguments) != (question.tool_name, question.arguments):
+                expected = f"a question of {then.tool_name!r} with {then.arguments!r}"
+                found = f"a question of {question.tool_name!r} with {question.arguments!r}"
+                self.fail_replay(question.question_id, expected, found)
+            self.journal.was_asked_again(question.question_id)
+            asked[question.question_id] = Asked(then or question, fresh=then is None)
+        group = AskedGroup(questions[0].group, run, asked, asyncio.get_running_loop().create_future())
+        self.floor.open_questions(group)
+        asyncio.get_running_loop().call_soon(self.advance)
         try:
-            for one in asked:
-                await self.parking.wait(one.settled)
+            return await self.parking.wait(group.answers)
         except asyncio.CancelledError:
-            for one in asked:
-                one.settled.cancel()
-            self.floor.close_group(group)
+            self.floor.give_up_questions(group)
             raise
-        return [one.answer for one in asked if one.answer is not None]
-
-    def _asked(self, question: Question) -> Asked:
-        """A question that is about to be asked; as it was asked before, if it was."""
-        recorded = self.journal.question(question.question_id)
-        if recorded is not None:
-            then = recorded.question
-            if (then.kind, then.tool_name, then.arguments) != (question.kind, question.tool_name, question.arguments):
-                expected, found = _in_words(then.tool_name, then.arguments), _in_words(question.tool_name, question.arguments)
-                self.fail_replay(question.question_id, f"a question of {expected}", f"one of {found}")
-            self.journal.came_back(question_key(question.question_id))
-        return Asked(question, recorded is None, asyncio.get_running_loop().create_future())
 
     def account(self, call_id: str) -> None:
         """It is known what becomes of a call: it is requested, answered by a callback, or it steers ADK."""
@@ -259,7 +254,7 @@ class Conductor:
         self.advance()
 
     def give(self, records: Iterable[Settled]) -> None:
-        """Takes records to hand out; those that were handed out before are ignored."""
+        """Takes records and answers to hand out; those that were handed out before are ignored."""
         self._dispatcher.give(records)
         self.advance()
 

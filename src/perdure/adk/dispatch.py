@@ -10,13 +10,16 @@ import asyncio
 import itertools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import assert_never
 
-from perdure.adk.calls import Group
+from perdure.adk.calls import Call, Group
 from perdure.adk.codec import UnknownType
 from perdure.adk.determinism import TurnClock
 from perdure.adk.floor import Floor
-from perdure.adk.journal import Journal, SettledGroup, key_of, question_key
+from perdure.adk.journal import Entry, Journal, SettledGroup, SettledQuestions
 from perdure.adk.patience import Patience
+from perdure.adk.questions import AskedGroup
 from perdure.adk.runs import Run, RunState
 from perdure.adk.settling import settle, show_state_early
 from perdure.session.runner import Answer, CallRecord, ModelCall, Settled
@@ -56,7 +59,8 @@ class Dispatcher:
         self._clock = clock
         self._differs = differs
         self._wake = wake
-        self._given: dict[str, Settled] = {}
+        self._given: dict[str, CallRecord] = {}
+        self._answers: dict[str, Answer] = {}
         self._settled: list[_SettledModel] = []
         self._given_up_keys: set[str] = set()
         self._arrivals = itertools.count()
@@ -65,18 +69,15 @@ class Dispatcher:
         self._impatient = False
         self._until_still = Patience(self._lose_patience)
 
-    def give(self, records: Iterable[Settled]) -> None:
-        """Takes records to hand out; those that were handed out before are ignored."""
-        for record in records:
-            if not self._was_handed_out(record):
-                self._given[key_of(record)] = record
-
-    def _was_handed_out(self, record: Settled) -> bool:
-        if isinstance(record, Answer):
-            asked = self._floor.question(record.question_id)
-            return asked is not None and asked.answer is not None
-        call = self._floor.call(record.call_id)
-        return call is not None and call.record is not None
+    def give(self, settled: Iterable[Settled]) -> None:
+        """Takes records and answers to hand out; those that were handed out before are ignored."""
+        for one in settled:
+            if isinstance(one, Answer):
+                self._answers[one.question_id] = one
+                continue
+            call = self._floor.call(one.call_id)
+            if call is None or call.record is None:
+                self._given[one.call_id] = one
 
     def add_model_call(self, run: Run, call: ModelCall) -> asyncio.Future[None]:
         """Takes a model call that has its record now.  The future is done when it may go on."""
@@ -112,38 +113,46 @@ class Dispatcher:
             return self._repeat(entry)
         return self._journal.replayed and (self._hand_out_first() or (driving and self._open_gates()))
 
-    def _repeat(self, entry: ModelCall | SettledGroup) -> bool:
+    def _repeat(self, entry: Entry) -> bool:
         """Hands an entry of the journal out, if the invocation has come to it."""
         if self._is_given_up(entry):
             self._journal.hand_out_next()
             return True
-        if isinstance(entry, SettledGroup):
-            group = self._floor.group(entry.group)
-            if group is None or not self._is_whole(group, entry.records) or not self._may_go_on():
-                return False
-            self._journal.hand_out_next()
-            self._hand_out(group, entry.records)
-        else:
-            run = next((run for run in self._floor.gated() if run.gate and run.gate.key == entry.key), None)
-            if run is None or not self._may_go_on():
-                return False
-            self._journal.hand_out_next()
-            self._clock.advance(entry.settled_at_ms)
-            _open_gate(run, entry, RunState.RUNNING)
+        go = self._way_on(entry)
+        if go is None or not self._may_go_on():
+            return False
+        self._journal.hand_out_next()
+        go()
         return True
 
-    def _is_given_up(self, entry: ModelCall | SettledGroup) -> bool:
+    def _way_on(self, entry: Entry) -> Callable[[], None] | None:
+        """What hands the entry out; ``None`` while nobody waits for it."""
+        match entry:
+            case ModelCall():
+                run = next((run for run in self._floor.gated() if run.gate and run.gate.key == entry.key), None)
+                return None if run is None else partial(self._answer_model_call, run, entry)
+            case SettledGroup():
+                group = self._floor.group(entry.group)
+                whole = group is not None and self._is_whole(group, entry.records)
+                return partial(self._hand_out, group, entry.records) if group is not None and whole else None
+            case SettledQuestions():
+                asked = self._floor.questions(entry.group)
+                return None if asked is None else partial(self._answer, asked, entry.answers)
+            case _:
+                assert_never(entry)
+
+    def _answer_model_call(self, run: Run, record: ModelCall) -> None:
+        self._clock.advance(record.settled_at_ms)
+        _open_gate(run, record, RunState.RUNNING)
+
+    def _is_given_up(self, entry: Entry) -> bool:
         """Whether the run that would get the entry was stopped before it, as it was then."""
         if isinstance(entry, ModelCall):
             return entry.key in self._given_up_keys
-        return all(self._nobody_waits_for(record) for record in entry.records)
-
-    def _nobody_waits_for(self, record: Settled) -> bool:
-        if isinstance(record, Answer):
-            asked = self._floor.question(record.question_id)
-            return asked is not None and asked.settled.cancelled()
-        call = self._floor.call(record.call_id)
-        return call is not None and call.given_up
+        if isinstance(entry, SettledQuestions):
+            return entry.group in self._floor.given_up_questions
+        calls = [self._floor.call(record.call_id) for record in entry.records]
+        return all(call is not None and call.given_up for call in calls)
 
     def _may_go_on(self) -> bool:
         """Whether somebody may get a record: nobody else is on the move, or keeps the others waiting for too long."""
@@ -160,33 +169,53 @@ class Dispatcher:
         self._impatient = False
 
     def _hand_out_first(self) -> bool:
-        """Hands out what came first: the record of a model call, or those of a group when the last of them came."""
-        ready = self._ready_groups()
-        settled = self._settled[0] if self._settled else None
-        if not (ready or settled) or not self._may_go_on():
+        """Hands out what came first; a group came when the last of its records did."""
+        ready = self._ready()
+        if not ready or not self._may_go_on():
             return False
-        group, records = min(ready, key=lambda one: self._arrived[one[0].key], default=(None, []))
-        if settled is not None and (group is None or settled.arrived < self._arrived[group.key]):
-            self._forget(settled.due)
-            self._clock.advance(settled.call.settled_at_ms)
-            settled.run.state = RunState.RUNNING
-            if not settled.due.done():
-                settled.due.set_result(None)
-        elif group is not None:
-            self._hand_out(group, records)
+        _, go = min(ready, key=lambda one: one[0])
+        go()
         return True
 
-    def _ready_groups(self) -> list[tuple[Group, list[Settled]]]:
-        """The groups that have all records; takes note of those that have them only now."""
-        if not self._given:
-            return []
-        candidates = [(group, self._records_of(group)) for group in self._floor.waiting_groups()]
-        ready = [(group, records) for group, records in candidates if self._is_whole(group, records)]
-        for group, records in sorted(ready, key=lambda one: one[1][-1].sequence):
-            if group.key not in self._arrived:
-                self._arrived[group.key] = next(self._arrivals)
-                self._seen.append(records[-1].sequence)
-        return ready
+    def _ready(self) -> list[tuple[int, Callable[[], None]]]:
+        """What may be handed out, with its number among all that came; takes note of what came only now."""
+        ready: list[tuple[str, int, Callable[[], None]]] = []
+        if self._given:
+            for group in self._floor.waiting_groups():
+                records = self._records_of(group)
+                if self._is_whole(group, records):
+                    ready.append((group.key, records[-1].sequence, partial(self._hand_out, group, records)))
+        if self._answers:
+            for asked in self._floor.open_question_groups():
+                answers = [self._answers[question_id] for question_id in asked.asked if question_id in self._answers]
+                if len(answers) == len(asked.asked):
+                    last = max(answer.sequence for answer in answers)
+                    ready.append((f"?{asked.key}", last, partial(self._answer, asked, answers)))
+        for key, sequence, _ in sorted(ready, key=lambda one: one[1]):
+            if key not in self._arrived:
+                self._arrived[key] = next(self._arrivals)
+                self._seen.append(sequence)
+        models = [(settled.arrived, partial(self._let_go, settled)) for settled in self._settled]
+        return [*((self._arrived[key], go) for key, _, go in ready), *models]
+
+    def _let_go(self, settled: _SettledModel) -> None:
+        """Lets a model call go on that has its record."""
+        self._forget(settled.due)
+        self._clock.advance(settled.call.settled_at_ms)
+        settled.run.state = RunState.RUNNING
+        if not settled.due.done():
+            settled.due.set_result(None)
+
+    def _answer(self, group: AskedGroup, answers: Sequence[Answer]) -> None:
+        """Answers the questions of a group."""
+        by_id = {answer.question_id: answer for answer in answers}
+        for answer in answers:
+            self._answers.pop(answer.question_id, None)
+            self._clock.advance(answer.settled_at_ms)
+        self._floor.close_questions(group)
+        self._floor.forget_model_keys(group.owner)
+        if not group.answers.done():
+            group.answers.set_result([by_id[question_id] for question_id in group.asked])
 
     def take_seen(self) -> list[int]:
         """The groups that came since this was last asked, by the sequences of their last records."""
@@ -194,15 +223,20 @@ class Dispatcher:
         return seen
 
     @staticmethod
-    def _is_whole(group: Group, records: Sequence[Settled]) -> bool:
+    def _is_whole(group: Group, records: Sequence[CallRecord]) -> bool:
         """Whether the records are all that the group waits for."""
-        waiting = set(group.open_keys)
-        return group.accounted and bool(waiting) and not waiting - {key_of(record) for record in records}
+        waiting = {call.call_id for call in group.open_calls}
+        return group.accounted and bool(waiting) and not waiting - {record.call_id for record in records}
 
-    def _records_of(self, group: Group) -> list[Settled]:
+    def _records_of(self, group: Group) -> list[CallRecord]:
         """The records that were given for a group, with those that the journal had before."""
-        found = (self._given.get(key) or self._journal.record(key) for key in group.open_keys)
-        return sorted((record for record in found if record is not None), key=lambda record: record.sequence)
+        records: list[CallRecord] = []
+        for call in group.open_calls:
+            recorded = self._journal.call(call.call_id)
+            record = self._given.get(call.call_id) or (recorded.record if recorded else None)
+            if record is not None:
+                records.append(record)
+        return sorted(records, key=lambda record: record.sequence)
 
     def _open_gates(self) -> bool:
         """Lets new model calls go on."""
@@ -211,39 +245,34 @@ class Dispatcher:
             _open_gate(run, None, RunState.IN_MODEL)
         return bool(gated)
 
-    def _hand_out(self, group: Group, records: Sequence[Settled]) -> None:
+    def _hand_out(self, group: Group, records: Sequence[CallRecord]) -> None:
         """Hands out the records of a group, in their order."""
-        calls = {call.call_id: call for call in group.open_calls}
-        questions = {question_key(asked.question.question_id): asked for asked in group.open_questions}
-        waiting: list[asyncio.Future[None] | None] = []
+        waiting = {call.call_id: call for call in group.open_calls}
+        settled: list[Call] = []
         for record in records:
-            key = key_of(record)
-            self._given.pop(key, None)
-            if key not in calls and key not in questions:
+            self._given.pop(record.call_id, None)
+            call = waiting.get(record.call_id)
+            if call is None:
                 continue
+            settled.append(call)
             self._clock.advance(record.settled_at_ms)
-            if isinstance(record, Answer):
-                questions[key].answer = record
-                waiting.append(questions[key].settled)
-                continue
-            waiting.append(calls[key].settled)
-            recorded = self._journal.call(key)
+            recorded = self._journal.call(record.call_id)
             try:
-                settle(calls[key], record, recorded.approval if recorded else None, self._journal.asides)
+                settle(call, record, recorded.approval if recorded else None, self._journal.asides)
             except UnknownType as error:
-                self._differs(key, f"a value of class {error}", "no such class")
+                self._differs(call.call_id, f"a value of class {error}", "no such class")
                 return
         self._floor.close_group(group)
         if group.owner.children:
             self.linger(group.owner)
         self._floor.forget_model_keys(group.owner)
-        for settled in waiting:  # whole first, then on: what follows sees the session as all of them left it
-            if settled is not None and not settled.done():
-                settled.set_result(None)
+        for call in settled:  # whole first, then on: what follows sees the session as all of them left it
+            if call.settled is not None and not call.settled.done():
+                call.settled.set_result(None)
 
     def show_states_early(self, group: Group) -> None:
         """Calls that ran have changed the state before their siblings, which are yet to run, can see it."""
-        records = {record.call_id: record for record in self._records_of(group) if isinstance(record, CallRecord)}
+        records = {record.call_id: record for record in self._records_of(group)}
         if len(records) == len(group.open_calls):
             return  # complete: handed out in its place
         for call_id in [*records, *(call.call_id for call in group.open_calls if call.call_id not in records)]:

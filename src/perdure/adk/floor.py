@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from perdure.adk.calls import Asked, Call, Group, GroupState
+from perdure.adk.calls import Call, Group, GroupState
+from perdure.adk.questions import Asked, AskedGroup
 from perdure.adk.runs import Run
 from perdure.errors import UsageError
 from perdure.session.runner import CallRequest, Question
@@ -27,8 +28,10 @@ class Floor:
         self.changes = 0
         self._groups: dict[str, Group] = {}
         self._calls: dict[str, Call] = {}
-        self._questions: dict[str, Asked] = {}
         self._unreported: list[Group] = []
+        self._asked: dict[str, AskedGroup] = {}
+        self._unreported_questions: list[Asked] = []
+        self.given_up_questions: set[str] = set()
         self._key_of_call: dict[str, str] = {}
         self._groups_of_key: dict[str, int] = {}
         self._model_keys: list[tuple[Run, str]] = []
@@ -137,17 +140,6 @@ class Floor:
             self._unreported.append(group)
         return group
 
-    def ask(self, run: Run, key: str, questions: Sequence[Asked]) -> Group:
-        """A run waits for the answers to questions."""
-        self.changes += 1
-        group = Group(key, run, questions=tuple(questions))
-        self._groups[key] = group
-        self._questions.update({asked.question.question_id: asked for asked in questions})
-        run.unaccounted += 1
-        self._move(group, GroupState.WAITING)
-        self._unreported.append(group)
-        return group
-
     def give_up(self, call: Call) -> None:
         """ADK no longer waits for a call."""
         self.changes += 1
@@ -180,27 +172,60 @@ class Floor:
         """The call of this id."""
         return self._calls.get(call_id)
 
-    def question(self, question_id: str) -> Asked | None:
-        """The question of this id."""
-        return self._questions.get(question_id)
-
     def requested_call(self, call_id: str) -> Call | None:
         """A requested call whose group is complete."""
         call = self._calls.get(call_id)
         return call if call is not None and call.request is not None and call.group.accounted else None
 
+    # ------------------------------------------------------------ questions
+
+    def open_questions(self, group: AskedGroup) -> None:
+        """A run waits for the answers to these questions."""
+        self.changes += 1
+        group.owner.waiting += 1
+        self._asked[group.key] = group
+        self._unreported_questions += [asked for asked in group.asked.values() if asked.fresh]
+
+    def close_questions(self, group: AskedGroup) -> None:
+        """Nobody waits for the answers any more."""
+        self.changes += 1
+        group.owner.waiting -= 1
+        del self._asked[group.key]
+
+    def give_up_questions(self, group: AskedGroup) -> None:
+        """The run that asked was stopped."""
+        self.given_up_questions.add(group.key)
+        self._unreported_questions = [one for one in self._unreported_questions if one not in group.asked.values()]
+        self.close_questions(group)
+
+    def questions(self, key: str) -> AskedGroup | None:
+        """The questions of this group, if somebody waits for their answers."""
+        return self._asked.get(key)
+
+    def open_question_groups(self) -> list[AskedGroup]:
+        """All groups of questions for whose answers somebody waits."""
+        return list(self._asked.values())
+
     # ------------------------------------------------------------ what the engine is to be told
 
     @property
     def has_unreported(self) -> bool:
-        """Whether there are calls of complete groups, or questions, that the engine was not told of."""
-        return any(one.fresh for group in self._unreported for one in (*group.open_calls, *group.open_questions))
+        """Whether there are calls or questions that the engine was not told of."""
+        return bool(self._unreported_questions) or self._has_unreported_calls
 
-    def take_unreported(self) -> tuple[tuple[CallRequest, ...], tuple[Question, ...]]:
-        """Those calls and questions; from now on the engine knows of them.  The journal's own are left out."""
+    def take_unreported_questions(self) -> tuple[Question, ...]:
+        """Those questions; from now on the engine knows of them."""
+        asked, self._unreported_questions = self._unreported_questions, []
+        return tuple(one.question for one in asked)
+
+    @property
+    def _has_unreported_calls(self) -> bool:
+        return any(call.fresh for group in self._unreported for call in group.open_calls)
+
+    def take_unreported_calls(self) -> tuple[CallRequest, ...]:
+        """Those calls; from now on the engine knows of them.  The journal's own are left out."""
         groups, self._unreported = self._unreported, []
-        calls = [call.request for group in groups for call in group.open_calls if call.fresh and call.request]
-        return tuple(calls), tuple(one.question for group in groups for one in group.open_questions if one.fresh)
+        return tuple(call.request for group in groups for call in group.open_calls if call.fresh and call.request)
 
     def forget_model_keys(self, run: Run) -> None:
         """What the run goes on with now belongs to a step that the engine was told of before."""

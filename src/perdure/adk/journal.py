@@ -1,8 +1,8 @@
 """What the journal holds of a turn, in the order in which it is handed out again.
 
-An entry is a model call, or a group of tool calls that all have their record.  Entries go by the order in which they
-came to the invocation.  That is nearly the order of their sequences; but the record of a model call comes at once, and
-one of a tool call when it is on disk.  So a model call's record says which groups had come before it (``seen``).
+An entry is a model call, or a group of tool calls or questions that are all settled.  Entries go by the order in which
+they came to the invocation.  That is nearly the order of their sequences; but the record of a model call comes at once,
+and any other when it is on disk.  So a model call's record says which groups had come before it (``seen``).
 """
 
 from __future__ import annotations
@@ -11,33 +11,46 @@ import json
 from collections import deque
 from dataclasses import dataclass
 
-from perdure.session.runner import AnsweredQuestion, CallRecord, ModelCall, RecordedCall, RecordedTurn, Settled
+from perdure.session.runner import (
+    Answer,
+    AnsweredQuestion,
+    CallRecord,
+    ModelCall,
+    Question,
+    RecordedCall,
+    RecordedTurn,
+)
 
 
 ASIDE = "aside|"
 """How the key of a record begins that a replay looks up when it needs it.  It has no place in the order."""
 
 
-def key_of(record: Settled) -> str:
-    """What a record is known by.  A call that is answered later has a record and an answer under one id."""
-    return record.call_id if isinstance(record, CallRecord) else question_key(record.question_id)
-
-
-def question_key(question_id: str) -> str:
-    """What the answer to a question is known by."""
-    return f"?{question_id}"
-
-
 @dataclass(frozen=True, slots=True)
 class SettledGroup:
-    """A group whose calls or questions all have their record."""
+    """A group whose calls all have their record."""
 
     group: str
-    records: tuple[Settled, ...]
+    records: tuple[CallRecord, ...]
 
     @property
     def sequence(self) -> int:
         return self.records[-1].sequence
+
+
+@dataclass(frozen=True, slots=True)
+class SettledQuestions:
+    """A group of questions that all have their answer."""
+
+    group: str
+    answers: tuple[Answer, ...]
+
+    @property
+    def sequence(self) -> int:
+        return self.answers[-1].sequence
+
+
+Entry = ModelCall | SettledGroup | SettledQuestions
 
 
 class Journal:
@@ -52,15 +65,13 @@ class Journal:
         self.asides = {call.key: call.response for call in recorded.model_calls if call.key.startswith(ASIDE)}
         self._calls = {call.request.call_id: call for call in recorded.calls}
         self._model_keys = frozenset(call.key for call in model_calls)
-        self._questions = {question.question.question_id: question for question in recorded.questions}
-        self._unseen: dict[str, RecordedCall | AnsweredQuestion] = {
-            **self._calls,
-            **{question_key(name): question for name, question in self._questions.items()},
-        }
-        self._ahead, self._tail = _in_order(model_calls, _settled_groups(recorded))
+        self._questions = {asked.question.question_id: asked for asked in recorded.questions}
+        self._unseen = dict(self._calls)
+        self._unasked = dict(self._questions)
+        self._ahead, self._tail = _in_order(recorded, model_calls)
 
     @property
-    def next(self) -> ModelCall | SettledGroup | None:
+    def next(self) -> Entry | None:
         """The entry that is due; ``None`` when all were handed out."""
         return self._ahead[0] if self._ahead else None
 
@@ -70,8 +81,8 @@ class Journal:
 
     @property
     def replayed(self) -> bool:
-        """Whether all entries were handed out and all recorded calls and questions came back."""
-        return not self._ahead and not self._unseen
+        """Whether all entries were handed out and all recorded calls came back."""
+        return not self._ahead and not self._unseen and not self._unasked
 
     def tail(self) -> list[int]:
         """The groups that came after the last model call was recorded, by the sequences of their last records."""
@@ -83,19 +94,18 @@ class Journal:
     def call(self, call_id: str) -> RecordedCall | None:
         return self._calls.get(call_id)
 
-    def question(self, question_id: str) -> AnsweredQuestion | None:
-        return self._questions.get(question_id)
+    def came_back(self, call_id: str) -> None:
+        """A replay has asked for a recorded call again."""
+        self._unseen.pop(call_id, None)
 
-    def record(self, key: str) -> Settled | None:
-        """The record of the call or question of this key, if the journal has one."""
-        if key in self._calls:
-            return self._calls[key].record
-        question = self._questions.get(key.removeprefix(question_key("")))
-        return question.answer if question else None
+    def question(self, question_id: str) -> Question | None:
+        """The question of this id."""
+        asked = self._questions.get(question_id)
+        return None if asked is None else asked.question
 
-    def came_back(self, key: str) -> None:
-        """A replay has asked for a recorded call, or asked a question, again."""
-        self._unseen.pop(key, None)
+    def was_asked_again(self, question_id: str) -> None:
+        """A replay has asked a recorded question again."""
+        self._unasked.pop(question_id, None)
 
     def missing(self) -> tuple[str, str]:
         """The first thing that a replay has not repeated: the step, and what was expected."""
@@ -103,37 +113,42 @@ class Journal:
         if isinstance(entry, ModelCall):
             return entry.key, "this model call"
         if self._unseen:
-            return _in_words(next(iter(self._unseen.values())))
+            call = next(iter(self._unseen.values())).request
+            return call.call_id, f"a call of tool {call.tool_name!r} with {call.arguments!r}"
+        if self._unasked:
+            question = next(iter(self._unasked.values())).question
+            return question.question_id, f"a question of {question.tool_name!r} with {question.arguments!r}"
         return (entry.group, "the calls of this model response") if entry else ("", "nothing")
 
 
-def _in_words(missing: RecordedCall | AnsweredQuestion) -> tuple[str, str]:
-    if isinstance(missing, RecordedCall):
-        call = missing.request
-        return call.call_id, f"a call of tool {call.tool_name!r} with {call.arguments!r}"
-    question = missing.question
-    return question.question_id, f"a question of {question.tool_name!r}"
-
-
 def _settled_groups(recorded: RecordedTurn) -> list[SettledGroup]:
-    groups: dict[str, list[Settled | None]] = {}
+    groups: dict[str, list[RecordedCall]] = {}
     for call in recorded.calls:
-        groups.setdefault(call.request.group, []).append(call.record)
-    for question in recorded.questions:
-        groups.setdefault(question.question.group, []).append(question.answer)
+        groups.setdefault(call.request.group, []).append(call)
     settled: list[SettledGroup] = []
-    for group, records in groups.items():
-        there = [record for record in records if record is not None]
-        if len(there) == len(records):
-            settled.append(SettledGroup(group, tuple(sorted(there, key=lambda record: record.sequence))))
+    for group, calls in groups.items():
+        records = [call.record for call in calls if call.record is not None]
+        if len(records) == len(calls):
+            settled.append(SettledGroup(group, tuple(sorted(records, key=lambda record: record.sequence))))
     return settled
 
 
-def _in_order(
-    model_calls: list[ModelCall], settled: list[SettledGroup]
-) -> tuple[deque[ModelCall | SettledGroup], list[int]]:
+def _settled_questions(recorded: RecordedTurn) -> list[SettledQuestions]:
+    groups: dict[str, list[AnsweredQuestion]] = {}
+    for asked in recorded.questions:
+        groups.setdefault(asked.question.group, []).append(asked)
+    settled: list[SettledQuestions] = []
+    for group, questions in groups.items():
+        answers = [asked.answer for asked in questions if asked.answer is not None]
+        if len(answers) == len(questions):
+            settled.append(SettledQuestions(group, tuple(sorted(answers, key=lambda answer: answer.sequence))))
+    return settled
+
+
+def _in_order(recorded: RecordedTurn, model_calls: list[ModelCall]) -> tuple[deque[Entry], list[int]]:
+    settled: list[SettledGroup | SettledQuestions] = [*_settled_groups(recorded), *_settled_questions(recorded)]
     groups = {group.sequence: group for group in sorted(settled, key=lambda group: group.sequence)}
-    entries: deque[ModelCall | SettledGroup] = deque()
+    entries: deque[Entry] = deque()
     for call in sorted(model_calls, key=lambda call: call.sequence):
         entries.extend(groups.pop(sequence) for sequence in _seen(call) if sequence in groups)
         entries.append(call)

@@ -142,7 +142,7 @@ class AdkLiveTurn:
             NonDeterminismError: the invocation ended or blocked without asking for this call.
         """
         call = await self._requested(call_id)
-        if call.given_up:
+        if _is_given_up(call):
             return _given_up(f"{TOOL_CALL_NOT_RUN_ERROR_PREFIX}: the agent that asked for it was stopped.")
         assert call.run is not None
         run = call.run
@@ -170,7 +170,7 @@ class AdkLiveTurn:
             if not body.cancelled():
                 body.exception()
             raise cancelled
-        if body.cancelled() and call.given_up:
+        if body.cancelled() and _is_given_up(call):
             return _given_up("it was stopped with the agent that asked for it")
         return body.result()
 
@@ -219,7 +219,8 @@ class AdkLiveTurn:
         return self._blocked(more=not conductor.floor.blocked)
 
     def _blocked(self, *, more: bool) -> DriveBlocked:
-        calls, questions = self._conductor.floor.take_unreported()
+        floor = self._conductor.floor
+        calls, questions = floor.take_unreported_calls(), floor.take_unreported_questions()
         return DriveBlocked(self._progress(), calls, more, (*questions, *self._core.outbox.take_questions()))
 
     def _finished(self) -> DriveFinished | DriveFailed:
@@ -251,6 +252,10 @@ async def _cancel(running: set[asyncio.Task[Any]]) -> None:
             _logger.warning("%s does not end although it was cancelled; it is left behind", task.get_name())
         elif not task.cancelled():
             task.exception()
+
+
+def _is_given_up(call: Call) -> bool:
+    return call.given_up
 
 
 def _given_up(message: str) -> ToolRaised:

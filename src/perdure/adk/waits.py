@@ -159,7 +159,7 @@ async def _answered(core: TurnCore, flow: _FlowRun, context: InvocationContext) 
     questions = [_question(core, call, agent_name) for call, _ in asking.values()]
     run = current_run.get()
     assert run is not None, "an agent always runs in a run"
-    answers = await core.conductor.answers_to(run, questions)
+    answers = await core.conductor.ask(run, questions)
     (_, call_event), *_ = asking.values()
     event = Event(
         invocation_id=context.invocation_id,
