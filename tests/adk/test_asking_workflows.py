@@ -19,7 +19,7 @@ from google.adk.sessions import InMemorySessionService
 from google.adk.workflow import START, Workflow
 from google.genai import types
 from tests.adk.asking_worlds import ASKING_WORLDS
-from tests.adk.engine import Crash, Disk, Unanswered
+from tests.adk.engine import Crash, Disk
 from tests.adk.model import ScriptedModel, says
 from tests.adk.plain import SSE, comparable, request_form, stored_form
 from tests.adk.test_workflows_like_plain_adk import by_branch
@@ -108,7 +108,7 @@ async def test_a_workflow_that_asks_is_as_on_plain_adk(name: str, resumable: boo
     events, state = await run_plain_answering(plain, Person(name).natively)
     durable = _with_resumability(ASKING_WORLDS[name](), resumable)
     engine = durable.engine()
-    engine.replier = Person(name).to_engine(engine.disk)
+    engine.answer = Person(name).to_engine(engine.disk)
     await engine.turn("go")
     assert engine.disk.error is None
     assert engine.disk.status is TurnStatus.COMPLETED
@@ -144,7 +144,7 @@ def _with_resumability(world: World, resumable: bool) -> World:
 async def test_a_crash_at_any_write_and_a_restart_before_each_answer_change_nothing(name: str) -> None:
     undisturbed = ASKING_WORLDS[name]()
     engine = undisturbed.engine()
-    engine.replier = Person(name).to_engine(engine.disk)
+    engine.answer = Person(name).to_engine(engine.disk)
     await engine.turn("go")
     expected = engine.disk
     for point in range(1, expected.writes + 1):
@@ -152,7 +152,7 @@ async def test_a_crash_at_any_write_and_a_restart_before_each_answer_change_noth
         person = Person(name)
         first = ASKING_WORLDS[name]()
         engine = first.engine(disk)
-        engine.replier = person.to_engine(disk)
+        engine.answer = person.to_engine(disk)
         engine.begin("go")
         with pytest.raises(Crash):
             await engine.go_on()
@@ -161,7 +161,7 @@ async def test_a_crash_at_any_write_and_a_restart_before_each_answer_change_noth
         recorded = len(disk.records)
         second = ASKING_WORLDS[name]()
         recovered = second.engine(disk)
-        recovered.replier = _patient(person.to_engine(disk)) if point % 2 else person.to_engine(disk)
+        recovered.answer = _patient(person.to_engine(disk)) if point % 2 else person.to_engine(disk)
         assert await recovered.go_on() or await recovered.go_on(), at
         assert by_branch(_timeless(disk.messages)) == by_branch(_timeless(expected.messages)), at
         assert disk.state == expected.state, at
@@ -176,7 +176,7 @@ def _patient(answer: Callable[[Question], JsonValue]) -> Callable[[Question], An
     def reply(question: Question) -> Any:
         if left[0]:
             left[0] -= 1
-            return Unanswered()
+            return None
         return answer(question)
 
     return reply
@@ -204,7 +204,7 @@ async def test_temp_state_and_the_count_of_model_calls_live_for_the_whole_turn()
 
     disk = Disk()
     engine = world().engine(disk)
-    engine.replier = lambda question: Unanswered()
+    engine.answer = lambda question: None
     engine.begin("go")
     assert not await engine.go_on()
     assert disk.frontier is not None
@@ -225,7 +225,7 @@ async def test_temp_state_and_the_count_of_model_calls_live_for_the_whole_turn()
 
 async def test_an_answer_that_did_not_come_in_time_is_an_error_object() -> None:
     engine = ASKING_WORLDS["two_at_once"]().engine()
-    engine.replier = lambda question: ErrorInfo(code="expired", message="nobody answered in time")
+    engine.answer = lambda question: ErrorInfo(code="expired", message="nobody answered in time")
     await engine.turn("go")
     assert engine.disk.messages[-1]["output"] == [
         "left={'error': 'nobody answered in time'}",
@@ -239,7 +239,7 @@ async def test_a_confirmation_that_is_refused_or_expires_does_not_run_the_node()
     for said in (refused, ErrorInfo(code="expired", message="too late")):
         world = ASKING_WORLDS["confirmed"]()
         engine = world.engine(decide=lambda request: "no")
-        engine.replier = lambda question, said=said: said  # type: ignore[misc]
+        engine.answer = lambda question, said=said: said  # type: ignore[misc]
         await engine.turn("go")
         assert not [entry for entry in world.log if entry.startswith("remove")]
         assert "removed" not in engine.disk.state
@@ -250,7 +250,7 @@ async def test_a_session_whose_turns_ask_under_one_id_keeps_them_apart() -> None
     world = ASKING_WORLDS["until_ok"]()
     engine = world.engine()
     for turn in (1, 2):
-        engine.replier = Person("until_ok").to_engine(engine.disk)
+        engine.answer = Person("until_ok").to_engine(engine.disk)
         await engine.turn("go")
         assert engine.disk.error is None
         assert world.log.count("insist") == 4 * turn

@@ -19,7 +19,7 @@ from perdure.adk.conductor import Conductor
 from perdure.adk.determinism import TurnClock
 from perdure.adk.effects import ToolRules
 from perdure.adk.outbox import Outbox
-from perdure.session.model import InterruptKind
+from perdure.session.model import InterruptKind, JsonObject, JsonValue
 from perdure.session.policy import RetryPolicy
 from perdure.session.runner import TurnLog, TurnStart
 
@@ -33,6 +33,14 @@ class TurnSettings:
     rules: ToolRules
     model_retry: RetryPolicy
     model_timeout: timedelta | None
+
+
+@dataclass(slots=True, eq=False)
+class BodySteps:
+    """The durable steps of one run of a tool or of a node's function, or of the callbacks around a call."""
+
+    name: str
+    counts: dict[str, int] = field(default_factory=dict[str, int])
 
 
 @dataclass(slots=True)
@@ -60,6 +68,10 @@ class TurnCore:
     """What the leg before handed on."""
     silent_now: list[str] = field(default_factory=list[str])
     """Paths of nodes that ran in this leg and left no event: in the next one ADK would run them again."""
+    steps: JsonObject = field(default_factory=dict[str, JsonValue])
+    """Records of durable steps of nodes, of this leg and those before it; a retry of a node gets them, too."""
+    callback_steps: dict[str, BodySteps] = field(default_factory=dict[str, BodySteps])
+    """Call id -> the durable steps of the callbacks around it."""
     invocation: InvocationContext | None = None
     """The invocation itself, once it has begun."""
     tasks: set[asyncio.Task[Any]] = field(default_factory=set[asyncio.Task[Any]])

@@ -32,7 +32,7 @@ def end_of_leg(core: TurnCore) -> tuple[tuple[Question, ...], str | None]:
         return (), None
     count = 0 if core.invocation is None else seams.model_calls_of(core.invocation)
     silent = (*core.carry.silent, *core.silent_now)
-    return questions, Carry.of(core.session.state, count, silent, core.carry.steps).to_text()
+    return questions, Carry.of(core.session.state, count, silent, core.steps).to_text()
 
 
 def open_questions(events: Sequence[Event], turn_id: str, leg: int) -> tuple[Question, ...]:

@@ -21,11 +21,13 @@ from google.adk.events.event import Event
 from perdure.adk import determinism, seams
 from perdure.adk.bodies import SyncTools
 from perdure.adk.calls import Call
-from perdure.adk.core import TurnCore
+from perdure.adk.core import BodySteps, TurnCore
+from perdure.adk.durable import current_body
 from perdure.adk.effects import KeyedContext
 from perdure.adk.failures import error_info
 from perdure.adk.node_outcomes import BECAME_SCOPE, OutcomeWriter, bare_node_failure
 from perdure.adk.outcomes import AttemptBaseline
+from perdure.adk.parking import TurnDropped
 from perdure.errors import ToolExecutionError, UsageError
 from perdure.session.policy import EFFECT_RULES, ToolPolicy
 from perdure.session.runner import ToolOutcome, ToolRaised, ToolSucceeded
@@ -94,6 +96,7 @@ class NodeBody:
     async def _carry(self) -> None:
         run = self._run
         determinism.install_for_body(run.core.start, run.call_id)
+        current_body.set(BodySteps(run.call_id))
         threads = nullcontext() if run.sync_tools is None else seams.sync_callables_run_with(run.sync_tools.run)
         try:
             with threads:
@@ -197,12 +200,14 @@ class _NodeContext(KeyedContext):
             return await super()._run_node_internal(*args, **options)  # which says why not
         body = self._perdure_body
         await body.become_scope()
-        own = seams.current_providers()
+        own, steps = seams.current_providers(), current_body.get()
         seams.set_providers(body.for_children())
+        current_body.set(None)
         try:
             return await super()._run_node_internal(*args, **options)
         finally:
             seams.set_providers(own)
+            current_body.set(steps)
 
 
 def give_body(context: Context, body: NodeBody) -> None:
@@ -246,6 +251,8 @@ async def run_node_attempt(call: Call, run: NodeRun, sync_tools: SyncTools | Non
 
 def _outcome(run: NodeRun, body: NodeBody) -> ToolSucceeded | ToolRaised:
     error = body.error
+    if isinstance(error, TurnDropped):
+        raise error
     try:
         if error is None:
             return ToolSucceeded(body.writer.finish(), body.writer.shown)

@@ -27,6 +27,7 @@ from perdure.adk.closing import closing_messages
 from perdure.adk.conductor import Conductor
 from perdure.adk.core import DEFAULT_MODEL_RETRY, TurnCore, TurnSettings
 from perdure.adk.determinism import TurnClock, ids_of_run
+from perdure.adk.durable import lasting_steps
 from perdure.adk.effects import ToolRules
 from perdure.adk.history import content_of, events_of
 from perdure.adk.outbox import Outbox
@@ -150,15 +151,17 @@ class AdkAgentRunner:
         for answered in start.answers:
             if answered.answer is not None:
                 clock.advance(answered.answer.settled_at_ms)
+        conductor = Conductor(recorded, clock, log.nudge, ids_of_run(start))
         core = TurnCore(
             start=start,
             log=log,
             settings=self._settings,
             session=session,
             clock=clock,
-            conductor=Conductor(recorded, clock, log.nudge, ids_of_run(start)),
+            conductor=conductor,
             outbox=Outbox(start.turn_id, start.leg_length, stored),
             carry=carry,
+            steps={**carry.steps, **lasting_steps(conductor.journal.asides)},
         )
         first = start.leg == 1
         content = content_of(start.message) if first else content_of_answers(start.answers)

@@ -172,7 +172,11 @@ class AdkLiveTurn:
             raise cancelled
         if body.cancelled() and _is_given_up(call):
             return _given_up("it was stopped with the agent that asked for it")
-        return body.result()
+        try:
+            return body.result()
+        except TurnDropped:
+            assert self._conductor.failure is not None, "a body leaves so when the turn has failed from outside"
+            raise self._conductor.failure from None
 
     async def _requested(self, call_id: str) -> Call:
         conductor = self._conductor
