@@ -13,7 +13,7 @@ from google.adk.tools.tool_context import ToolContext
 
 from perdure.adk.outcomes import AttemptBaseline, Outcome
 from perdure.adk.runs import Run
-from perdure.session.policy import ToolEffect
+from perdure.session.policy import EFFECT_RULES, ToolEffect
 from perdure.session.runner import CallRecord, CallRequest, ToolOutcome
 
 
@@ -73,8 +73,15 @@ class Call:
     """The attempt that runs."""
 
     def stop_reading(self) -> None:
-        """Stops an attempt that nobody needs any more.  A write runs to its end, so that it is known what it did."""
-        if self.body is not None and self.request is not None and self.request.effect is ToolEffect.READ:
+        """Stops an attempt that nobody needs any more.  A write runs to its end, so that it is known what it did.
+
+        The function of a node is stopped, as ADK would stop it, unless it is to run at most once.
+        """
+        if self.body is None or self.request is None:
+            return
+        effect = self.request.effect
+        is_node = self.run is not None and not isinstance(self.run, ToolRun)
+        if effect is ToolEffect.READ or (is_node and not EFFECT_RULES[effect].single_attempt):
             self.body.cancel()
 
     @property

@@ -21,7 +21,7 @@ from perdure.adk.effects import ToolRules
 from perdure.adk.outbox import Outbox
 from perdure.session.model import InterruptKind, JsonObject, JsonValue
 from perdure.session.policy import RetryPolicy
-from perdure.session.runner import TurnLog, TurnStart
+from perdure.session.runner import ToolOutcome, TurnLog, TurnStart
 
 DEFAULT_MODEL_RETRY = RetryPolicy()
 
@@ -76,6 +76,12 @@ class TurnCore:
     """The invocation itself, once it has begun."""
     tasks: set[asyncio.Task[Any]] = field(default_factory=set[asyncio.Task[Any]])
     """Functions of nodes that run, each in a task of its own."""
+    bodies: set[asyncio.Task[ToolOutcome]] = field(default_factory=set[asyncio.Task[ToolOutcome]])
+    """Attempts of calls that run."""
+
+    def is_active(self) -> bool:
+        """Whether something new is done: no replay, and not all of it waits for people."""
+        return self.conductor.journal.replayed and (self.conductor.driving or bool(self.bodies))
     long_running: set[str] = field(default_factory=set[str])
     """Ids of the calls of long-running tools."""
     loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)

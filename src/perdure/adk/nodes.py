@@ -25,8 +25,9 @@ from perdure.adk.calls import Call
 from perdure.adk.codec import UnknownType, encode, is_plain
 from perdure.adk.core import TurnCore, current_turn
 from perdure.adk.effects import give_idempotency_key, retry_of
-from perdure.adk.failures import RecordedError
+from perdure.adk.failures import OUTCOME_UNKNOWN, RecordedError
 from perdure.adk.gaps import current_ticket, follow_end, follow_schedule, follow_start
+from perdure.adk.limits import follow_limits, follow_retries
 from perdure.adk.node_bodies import NodeRun
 from perdure.adk.node_outcomes import NodeOutcome, read_node_outcome, show
 from perdure.adk.runs import current_run
@@ -56,7 +57,8 @@ def install() -> None:
     seams.set_tool_node_method(_installed(_run_tools(seams.tool_node_method())))
     starts, ends, schedules = seams.workflow_methods()
     seams.set_workflow_methods(follow_start(starts), follow_end(ends), follow_schedule(schedules))
-    seams.set_run_of_node_under_timeout(_installed(_limit_runs(seams.run_of_node_under_timeout())))
+    seams.set_run_of_node_under_timeout(follow_limits(seams.run_of_node_under_timeout()))
+    seams.set_retry_method(follow_retries(seams.retry_method()))
 
 
 def _installed(function: Any) -> Any:
@@ -102,19 +104,6 @@ def _run_tools(original: Any) -> Any:
                 yield value
 
     return _run_impl
-
-
-def _limit_runs(original: Any) -> Any:
-    @wraps(original)
-    async def _run_node_loop_with_timeout(
-        self: seams.NodeRunner, ctx: Context, node_input: Any, timeout: float
-    ) -> None:
-        if current_turn.get() is not None and isinstance(seams.node_of(self), seams.FunctionNode):
-            await seams.run_of_node(self, ctx, node_input)  # the function itself is under the limit
-        else:
-            await original(self, ctx, node_input, timeout)
-
-    return _run_node_loop_with_timeout
 
 
 def _run_functions(original: Any) -> Any:
@@ -188,7 +177,7 @@ def _node_run(
         function=function,
         arguments=arguments,
         context=context,
-        timeout=node.timeout,
+        timeout=None if seams.may_start_nodes(context) else node.timeout,
         variables=contextvars.copy_context(),
     )
     context.function_call_id = run.call_id
@@ -293,7 +282,7 @@ async def _given(
     if record.status is RecordStatus.REJECTED and node.output_schema is None:
         yield {"error": message}
     elif record.status is RecordStatus.OUTCOME_UNKNOWN:
-        raise RecordedError(OUTCOME_UNKNOWN_TOOL_RESULT, "OutcomeUnknown")
+        raise RecordedError(OUTCOME_UNKNOWN_TOOL_RESULT, OUTCOME_UNKNOWN)
     else:
         raise RecordedError(message, record.error.code if record.error else "Rejected")
 

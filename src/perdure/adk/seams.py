@@ -57,9 +57,10 @@ from google.adk.workflow import _errors as workflow_errors
 from google.adk.workflow import _function_node
 from google.adk.workflow._function_node import FunctionNode
 from google.adk.workflow._node_runner import NodeRunner
+from google.adk.workflow._node_state import NodeState
 from google.adk.workflow._tool_node import _ToolNode
 from google.adk.workflow._workflow import Workflow
-from google.adk.workflow.utils import _workflow_hitl_utils
+from google.adk.workflow.utils import _retry_utils, _workflow_hitl_utils
 from google.genai import types
 from pydantic import BaseModel
 
@@ -379,6 +380,15 @@ def set_retry_method(method: Callable[..., Awaitable[bool]]) -> None:
     setattr(NodeRunner, "_attempt_retry", method)  # noqa: B010  (as above)
 
 
+def would_retry(runner: NodeRunner, error: Exception, attempt_count: int) -> bool:
+    """What ``_attempt_retry`` decides, without the pause; the random number for the pause is drawn."""
+    state = NodeState(attempt_count=attempt_count)
+    if not _retry_utils._should_retry_node(error, runner._node.retry_config, state):
+        return False
+    _retry_utils._get_retry_delay(runner._node.retry_config, state)
+    return True
+
+
 def workflow_methods() -> tuple[Any, Any, Any]:
     """Where a workflow schedules a node, sees that one is done, and schedules all that are ready."""
     return Workflow._start_node_task, Workflow._pop_completed_task, Workflow._schedule_ready_nodes
@@ -613,6 +623,9 @@ SEAMS: tuple[Seam, ...] = (
     Seam("google.adk.workflow._workflow", "Workflow._pop_completed_task", ("self", "loop_state", "task")),
     Seam("google.adk.workflow._workflow", "Workflow._schedule_ready_nodes", ("self", "loop_state", "ctx")),
     Seam("google.adk.agents.context", "Context._run_node_internal", ("self", "node", "node_input")),
+    Seam("google.adk.workflow.utils._retry_utils", "_should_retry_node", ("exception", "retry_config", "node_state")),
+    Seam("google.adk.workflow.utils._retry_utils", "_get_retry_delay", ("retry_config", "node_state")),
+    Seam("google.adk.workflow._node_state", "NodeState", ("attempt_count",)),
     Seam("google.adk.workflow.utils._workflow_hitl_utils", "create_request_input_event", ("request_input",)),
     Seam("google.adk.workflow.utils._workflow_hitl_utils", "confirmation_interrupt_id", ("node_path",)),
     Seam("google.adk.utils._function_call_names", "REQUEST_EUC_FUNCTION_CALL_NAME"),

@@ -27,7 +27,7 @@ from perdure.adk.calls import Call, NodeWork, ToolRun
 from perdure.adk.codec import encode
 from perdure.adk.core import TurnCore, current_turn
 from perdure.adk.effects import give_idempotency_key, retry_of
-from perdure.adk.failures import RecordedError
+from perdure.adk.failures import OUTCOME_UNKNOWN, RecordedError
 from perdure.adk.runs import Run, current_run
 from perdure.errors import UsageError
 from perdure.session.model import (
@@ -363,6 +363,6 @@ def _answer(call: Call) -> Any:
     if call.outcome is not None and call.outcome.error is not None:
         raise call.outcome.error
     if record.status is RecordStatus.OUTCOME_UNKNOWN:
-        raise RecordedError(OUTCOME_UNKNOWN_TOOL_RESULT, "OutcomeUnknown")
+        raise RecordedError(OUTCOME_UNKNOWN_TOOL_RESULT, OUTCOME_UNKNOWN)
     message = record.error.message if record.error else "it failed"
     raise RecordedError(message, record.error.code if record.error else "")

@@ -65,7 +65,6 @@ class AdkLiveTurn:
         self._sync_tools = sync_tools
         self._ended_well = ended_well
         self._error: BaseException | None = None
-        self._bodies: set[asyncio.Task[ToolOutcome]] = set()
         context = contextvars.copy_context()
         context.run(self._install)
         self._task = asyncio.get_running_loop().create_task(
@@ -157,8 +156,8 @@ class AdkLiveTurn:
         body = call.body = asyncio.get_running_loop().create_task(
             attempting, name=f"perdure tool {call_id}", context=variables.copy()
         )
-        self._bodies.add(body)
-        body.add_done_callback(self._bodies.discard)
+        self._core.bodies.add(body)
+        body.add_done_callback(self._core.bodies.discard)
         cancelled: asyncio.CancelledError | None = None
         while not body.done():
             try:
@@ -207,7 +206,7 @@ class AdkLiveTurn:
     async def close(self) -> None:
         """Drops the turn from memory.  No callback of the application runs; running tool bodies are cancelled."""
         self._conductor.drop()
-        await _cancel({*self._bodies, *self._core.tasks, self._task})
+        await _cancel({*self._core.bodies, *self._core.tasks, self._task})
         # Tasks that an agent of the application began and did not end with itself.
         await _cancel(self._conductor.parking.tasks.copy())
 
