@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from perdure.session.model import (
@@ -81,6 +81,8 @@ class Disk:
     late: list[Question] = field(default_factory=list)
     """Those that no turn waits for, of all turns."""
     answers: dict[str, Answer] = field(default_factory=dict)
+    frontier: DriveFinished | None = None
+    """How the leg ended, while the turn is suspended."""
     records: dict[str, CallRecord] = field(default_factory=dict)
     attempts: dict[str, int] = field(default_factory=dict)
     new_messages: list[NewMessage] = field(default_factory=list)
@@ -109,7 +111,8 @@ class Disk:
 
     def now_ms(self) -> int:
         """A clock that shows how many records there are."""
-        return 1_700_000_000_000 + self.turns * 100_000 + 10 * self.sequence()
+        leg = self.start.leg if self.start else 1
+        return 1_700_000_000_000 + self.turns * 100_000 + (leg - 1) * 10_000 + 10 * self.sequence()
 
 
 class Log:
@@ -139,10 +142,11 @@ class Log:
     async def load_history(self) -> Sequence[JsonObject]:
         self.history_loads += 1
         assert self.disk.start is not None
-        return self.disk.messages[: self.disk.start.history_length]
+        return self.disk.messages[: self.disk.start.history_length + self.disk.start.leg_length]
 
     async def load_stored(self) -> Sequence[JsonObject]:
-        return [json.loads(message.item) for message in self.disk.new_messages]
+        assert self.disk.start is not None
+        return self.disk.messages[self.disk.start.history_length + self.disk.start.leg_length :]
 
     async def load_state(self) -> JsonObject:
         state: JsonObject = json.loads(json.dumps(self.disk.state_at_start))
@@ -212,7 +216,7 @@ class Engine:
         disk.state_at_start = json.loads(json.dumps(disk.state))
         disk.model_calls, disk.requests, disk.approvals, disk.records = [], {}, {}, {}
         disk.attempts, disk.new_messages, disk.results = {}, [], {}
-        disk.asked, disk.asks, disk.questions, disk.answers = {}, [], {}, {}
+        disk.asked, disk.asks, disk.questions, disk.answers, disk.frontier = {}, [], {}, {}, None
         self._decided, self._told, self._complete_groups = {}, {}, set()
         disk.start = TurnStart(
             session_id=disk.session_id,
@@ -237,11 +241,33 @@ class Engine:
 
     async def go_on(self) -> bool:
         """Goes on with the open turn.  ``False`` when it waits for somebody."""
-        live = await self.open()
-        try:
-            return await self._loop(live)
-        finally:
-            await live.close()
+        while self.disk.frontier is None or self._begin_leg(self.disk.frontier):
+            live = await self.open()
+            try:
+                over = await self._loop(live)
+            finally:
+                await live.close()
+            if over or self.disk.frontier is None:
+                return over
+        return False
+
+    def _begin_leg(self, end: DriveFinished) -> bool:
+        """Begins the next leg if all that the last one left open is answered."""
+        disk = self.disk
+        assert disk.start is not None
+        self._answer_questions()
+        if len(disk.answers) < len(disk.questions):
+            return False
+        disk.write()
+        answers = tuple(AnsweredQuestion(question, disk.answers[i]) for i, question in disk.questions.items())
+        disk.state_at_start = json.loads(json.dumps(disk.state))
+        disk.model_calls, disk.requests, disk.approvals, disk.records = [], {}, {}, {}
+        disk.attempts, disk.results, disk.frontier = {}, {}, None
+        disk.asked, disk.asks, disk.questions, disk.answers = {}, [], {}, {}
+        self._decided, self._told, self._complete_groups = {}, {}, set()
+        start, length = disk.start, len(disk.new_messages)
+        disk.start = replace(start, leg=start.leg + 1, leg_length=length, answers=answers, carry=end.carry)
+        return True
 
     async def _loop(self, live: LiveTurn) -> bool:
         """Drives the turn while the calls that it asked for run beside it."""
@@ -292,6 +318,9 @@ class Engine:
                 else:
                     assert question.question_id not in disk.questions, "a question was reported twice"
                     disk.questions[question.question_id] = question
+        if isinstance(result, DriveFinished) and disk.questions:
+            assert all(question.wait is QuestionWait.NEXT_LEG for question in result.questions)
+            disk.frontier = result
         if isinstance(result, DriveBlocked):
             for request in result.calls:
                 json.dumps(request.arguments, allow_nan=False)
@@ -366,6 +395,8 @@ class Engine:
 
     async def _ended(self, result: DriveFinished | DriveFailed, live: LiveTurn) -> bool:
         disk = self.disk
+        if disk.frontier is not None:
+            return False
         disk.status = TurnStatus.COMPLETED if isinstance(result, DriveFinished) else TurnStatus.FAILED
         disk.error = result.error if isinstance(result, DriveFailed) else None
         if isinstance(result, DriveFinished):

@@ -17,12 +17,14 @@ from google.adk.sessions import InMemorySessionService
 from perdure.adk.history import content_of
 from perdure.session.model import JsonObject, UserMessage
 
+SSE = RunConfig(streaming_mode=StreamingMode.SSE)
+
 _CALL_ID = re.compile("adk-[0-9a-f-]{36}")
 """Of ADK's own making; branches and paths carry it, too."""
 
 
 async def run_plain(
-    agent: BaseAgent | App, messages: list[UserMessage], *, state: JsonObject | None = None, **services: Any
+    agent: Any, messages: list[UserMessage], *, state: JsonObject | None = None, **services: Any
 ) -> tuple[list[JsonObject], JsonObject, Exception | None]:
     """Runs the messages in one session.  The stored events, the final state, and what the last turn raised."""
     app = agent if isinstance(agent, App) else App(name="Flow", root_agent=agent)
@@ -38,7 +40,7 @@ async def run_plain(
                 session_id="s1",
                 new_message=content_of(message),
                 state_delta=dict(message.state_delta) or None,
-                run_config=RunConfig(streaming_mode=StreamingMode.SSE),
+                run_config=SSE,
             ):
                 pass
         except Exception as error:  # noqa: BLE001  (whatever it is, it is compared)

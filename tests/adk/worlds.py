@@ -22,6 +22,7 @@ from google.adk.platform import uuid as platform_uuid
 from google.adk.tools.base_tool import BaseTool
 from google.adk.tools.function_tool import FunctionTool
 from google.adk.tools.tool_context import ToolContext
+from google.adk.workflow import Workflow
 from google.genai import types
 from google.genai.errors import ServerError
 from pydantic import BaseModel
@@ -51,7 +52,7 @@ class World:
     """
 
     model: ScriptedModel
-    agent: BaseAgent | App
+    agent: LlmAgent | Workflow | App
     log: list[str] = field(default_factory=list)
     options: dict[str, Any] = field(default_factory=dict)
     services: dict[str, Any] = field(default_factory=dict)

@@ -13,7 +13,10 @@ from perdure.adk import credentials, determinism, seams
 from perdure.adk.asks import apply_ask, drop_asks, give_answer, store_sign_in, take_ask
 from perdure.adk.calls import Call, ToolRun
 from perdure.adk.codec import UnknownType, decode
+from perdure.adk.core import BodySteps
+from perdure.adk.durable import current_body
 from perdure.adk.failures import error_info
+from perdure.adk.parking import TurnDropped
 from perdure.adk.outcomes import AttemptBaseline, bare_failure, capture_failure, capture_success, shown_result
 from perdure.errors import NonDeterminismError, ToolExecutionError, UsageError
 from perdure.session.runner import Approval, ToolOutcome, ToolRaised, ToolSucceeded
@@ -105,7 +108,12 @@ class SyncTools:
 
 
 async def run_attempt(
-    call: Call, attempt: int, approval: Approval | None, sync_tools: SyncTools | None, asides: Mapping[str, str]
+    call: Call,
+    run: ToolRun,
+    attempt: int,
+    approval: Approval | None,
+    sync_tools: SyncTools | None,
+    asides: Mapping[str, str],
 ) -> ToolOutcome:
     """Runs the tool of ``call`` once and says what came out.
 
@@ -115,9 +123,8 @@ async def run_attempt(
     Raises:
         NonDeterminismError: the run that asked set a state value of a class that is gone.
     """
-    run = call.run
-    assert run is not None
     determinism.suspend()
+    current_body.set(BodySteps(call.call_id))
     _prepare(call, run, approval, asides)
     try:
         in_threads = nullcontext() if sync_tools is None else seams.sync_callables_run_with(sync_tools.run)
@@ -130,6 +137,8 @@ async def run_attempt(
             _take_back(call)
             raise
         return _raised(call, run, RuntimeError("the tool was cancelled from within"), asides)
+    except TurnDropped:
+        raise
     except BaseException as error:  # noqa: BLE001  (SystemExit too: a tool must not end its worker)
         return _raised(call, run, error, asides)
     try:

@@ -6,14 +6,14 @@ import asyncio
 import enum
 from contextvars import Context
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from google.adk.tools.base_tool import BaseTool
 from google.adk.tools.tool_context import ToolContext
 
 from perdure.adk.outcomes import AttemptBaseline, Outcome
 from perdure.adk.runs import Run
-from perdure.session.policy import ToolEffect
+from perdure.session.policy import EFFECT_RULES, ToolEffect
 from perdure.session.runner import CallRecord, CallRequest, ToolOutcome
 
 
@@ -28,9 +28,16 @@ class ToolRun:
     """The context variables that the callbacks before the tool left behind."""
 
 
+class NodeWork(Protocol):
+    """All that running the function of a workflow node takes (``node_bodies.NodeRun``)."""
+
+    def take_back(self) -> None:
+        """Makes pending again what the last attempt changed, so that the call's baseline can undo it."""
+
+
 @dataclass(slots=True, eq=False)
 class Call:
-    """One tool call of a group.
+    """One call of a group: of a tool, or of a workflow node's function.
 
     Attributes:
         accounted: it is known what becomes of it: it was requested, a callback answered it, or it steers ADK.
@@ -49,7 +56,7 @@ class Call:
     group: Group
     accounted: bool = False
     request: CallRequest | None = None
-    run: ToolRun | None = None
+    run: ToolRun | NodeWork | None = None
     fresh: bool = True
     record: CallRecord | None = None
     outcome: Outcome | None = None
@@ -66,8 +73,15 @@ class Call:
     """The attempt that runs."""
 
     def stop_reading(self) -> None:
-        """Stops an attempt that nobody needs any more.  A write runs to its end, so that it is known what it did."""
-        if self.body is not None and self.request is not None and self.request.effect is ToolEffect.READ:
+        """Stops an attempt that nobody needs any more.  A write runs to its end, so that it is known what it did.
+
+        The function of a node is stopped, as ADK would stop it, unless it is to run at most once.
+        """
+        if self.body is None or self.request is None:
+            return
+        effect = self.request.effect
+        is_node = self.run is not None and not isinstance(self.run, ToolRun)
+        if effect is ToolEffect.READ or (is_node and not EFFECT_RULES[effect].single_attempt):
             self.body.cancel()
 
     @property

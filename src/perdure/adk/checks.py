@@ -16,6 +16,7 @@ from google.adk.agents.run_config import RunConfig, StreamingMode  # type: ignor
 from google.adk.apps.app import App
 from google.adk.code_executors.built_in_code_executor import BuiltInCodeExecutor
 from google.adk.tools.base_tool import BaseTool
+from google.adk.workflow import BaseNode
 
 from perdure.adk import seams
 from perdure.adk.plugins import WATCHER
@@ -30,14 +31,16 @@ _NOT_DURABLE = ("google.adk.agents.remote_a2a_agent", "google.adk.agents.langgra
 """Where ADK keeps agents that call something by themselves."""
 
 
-def check_application(agent: object, flow_type: str, policies: Mapping[str, ToolPolicy]) -> tuple[App, list[AgentNode]]:
-    """The application of a flow and its agents.
+def check_application(
+    agent: object, flow_type: str, policies: Mapping[str, ToolPolicy], node_policies: Mapping[str, ToolPolicy]
+) -> tuple[App, list[AgentNode]]:
+    """The application of a flow and its agents and nodes.
 
     Raises:
         UsageError: its shape, a tool of it or a policy is wrong or not supported.
     """
     app = _app_of(agent, flow_type)
-    root = cast(BaseAgent, app.root_agent)
+    root = cast(BaseNode, app.root_agent)
     if isinstance(root, LlmAgent) and root.mode is not None and str(root.mode) not in _ROOT_MODES:
         raise UsageError(
             f"agent {root.name!r} has mode={root.mode!r}, which ADK does not run at the root; leave it out"
@@ -46,6 +49,7 @@ def check_application(agent: object, flow_type: str, policies: Mapping[str, Tool
     for node in agents:
         _check_agent(node)
     _check_policies(policies, agents)
+    _check_node_policies(node_policies, [node.agent for node in agents])
     return app, agents
 
 
@@ -53,14 +57,14 @@ def _app_of(agent: object, flow_type: str) -> App:
     """The application that a flow runs: the one given, or a new one around the agent.
 
     Raises:
-        UsageError: it is neither a ``BaseAgent`` nor an ``App`` around one, or its name is no ADK app name.
+        UsageError: it is no agent, no ``Workflow`` and no ``App`` around one, or its name is no ADK app name.
     """
     if not flow_type:
         raise UsageError("flow_type is empty; give the flow a stable name, such as flow_type='SupportAgent'")
     root = agent.root_agent if isinstance(agent, App) else agent
-    if not isinstance(root, BaseAgent):
+    if not isinstance(root, BaseAgent | seams.Workflow):
         raise UsageError(
-            f"agent: the root is of type {type(root).__name__}, {_NOT_YET}; pass a BaseAgent or an App of one"
+            f"agent: the root is of type {type(root).__name__}; pass a BaseAgent, a Workflow, or an App of one"
         )
     if isinstance(agent, App):
         ours = [plugin.name for plugin in agent.plugins if plugin.name == WATCHER]
@@ -82,7 +86,8 @@ def _check_agent(node: AgentNode) -> None:
     Raises:
         UsageError: names the agent and the argument of it.
     """
-    agent, name = node.agent, f"agent {node.agent.name!r}"
+    agent = node.agent
+    name = f"{'agent' if isinstance(agent, BaseAgent) else 'node'} {agent.name!r}"
     kinds = {base.__module__: base.__name__ for base in type(agent).__mro__}
     for module in _NOT_DURABLE:
         if module in kinds:
@@ -122,6 +127,26 @@ def _check_policies(policies: Mapping[str, ToolPolicy], agents: Sequence[AgentNo
             raise UsageError(f"tool_policies names {name!r}, which steers ADK and is no step; leave it out")
         who = "the agent has no such tool" if len(agents) == 1 else "no agent of the flow has such a tool"
         raise UsageError(f"tool_policies names {name!r}, but {who} (known: {', '.join(sorted(known)) or 'none'})")
+
+
+def _check_node_policies(policies: Mapping[str, ToolPolicy], nodes: Sequence[BaseNode]) -> None:
+    """Refuses a policy that is none, or that is for a node which cannot be there.
+
+    Raises:
+        UsageError: names the node.
+    """
+    known = {node.name for node in nodes if isinstance(node, seams.FunctionNode)}
+    starts_others = any(isinstance(node, seams.FunctionNode) and node.rerun_on_resume for node in nodes)
+    for name, policy in policies.items():
+        if not isinstance(cast(object, policy), ToolPolicy):
+            raise UsageError(
+                f"node_policies[{name!r}] is {policy!r}; give a ToolPolicy, such as ToolPolicy(ToolEffect.READ)"
+            )
+        if name not in known and not starts_others:
+            raise UsageError(
+                f"node_policies names {name!r}, but the flow has no such function node (known: "
+                f"{', '.join(sorted(known)) or 'none'})"
+            )
 
 
 def check_options(

@@ -18,7 +18,7 @@ import asyncio
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
-from perdure.adk.calls import Call, ToolRun
+from perdure.adk.calls import Call, NodeWork, ToolRun
 from perdure.adk.determinism import TurnClock
 from perdure.adk.dispatch import Dispatcher
 from perdure.adk.floor import Floor
@@ -30,7 +30,6 @@ from perdure.adk.runs import Gate, Run, RunState, current_run
 from perdure.errors import NonDeterminismError, UsageError
 from perdure.session.model import JsonObject
 from perdure.session.runner import Answer, CallRequest, ModelCall, Question, RecordedTurn, Settled
-
 
 class Conductor:
     """The traffic control of one live turn.
@@ -73,6 +72,9 @@ class Conductor:
 
     def end_run(self, run: Run) -> None:
         """A run is over, however it ended."""
+        parent = run.parent
+        if parent is not None and (len(parent.children) > 1 or parent.waiting):
+            self._dispatcher.linger(parent)
         self.floor.end_run(run)
         self.advance()
 
@@ -125,7 +127,7 @@ class Conductor:
         tool_name: str,
         arguments: JsonObject,
         build: Callable[[str], CallRequest],
-        tool_run: ToolRun,
+        work: ToolRun | NodeWork,
     ) -> Call:
         """A tool is to be run.  Wait for its record with ``record_of``.
 
@@ -148,7 +150,7 @@ class Conductor:
             call.fresh = False
             call.asked = recorded.asked
             self.journal.came_back(call_id)
-        call.run = tool_run
+        call.run = work
         call.settled = asyncio.get_running_loop().create_future()
         self.account(call_id)
         return call
@@ -159,9 +161,18 @@ class Conductor:
         try:
             await self.parking.wait(call.settled)
         except asyncio.CancelledError:
-            self.floor.give_up(call)
-            call.stop_reading()
+            self.give_up(call)
             raise
+
+    def give_up(self, call: Call) -> None:
+        """Nobody waits for a call any more.
+
+        Raises:
+            TurnDropped: because its turn is being dropped.
+        """
+        self.parking.guard()
+        self.floor.give_up(call)
+        call.stop_reading()
 
     async def ask(self, run: Run, questions: Sequence[Question]) -> list[Answer]:
         """Asks questions of one group and waits until all of them have an answer."""

@@ -9,17 +9,20 @@ import asyncio
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import timedelta
+from typing import Any
 
+from google.adk.agents.invocation_context import InvocationContext
 from google.adk.events.event_actions import EventActions
 from google.adk.sessions.session import Session
 
+from perdure.adk.carry import Carry
 from perdure.adk.conductor import Conductor
 from perdure.adk.determinism import TurnClock
 from perdure.adk.effects import ToolRules
 from perdure.adk.outbox import Outbox
-from perdure.session.model import InterruptKind
+from perdure.session.model import InterruptKind, JsonObject, JsonValue
 from perdure.session.policy import RetryPolicy
-from perdure.session.runner import TurnLog, TurnStart
+from perdure.session.runner import ToolOutcome, TurnLog, TurnStart
 
 DEFAULT_MODEL_RETRY = RetryPolicy()
 
@@ -31,6 +34,14 @@ class TurnSettings:
     rules: ToolRules
     model_retry: RetryPolicy
     model_timeout: timedelta | None
+
+
+@dataclass(slots=True, eq=False)
+class BodySteps:
+    """The durable steps of one run of a tool or of a node's function, or of the callbacks around a call."""
+
+    name: str
+    counts: dict[str, int] = field(default_factory=dict[str, int])
 
 
 @dataclass(slots=True)
@@ -52,6 +63,22 @@ class TurnCore:
     """Call id -> what the confirmation gate of the tool said."""
     model_calls: dict[str, int] = field(default_factory=dict[str, int])
     """Path -> model calls made on it."""
+    node_calls: dict[str, int] = field(default_factory=dict[str, int])
+    """Scope and path -> calls of that node's function."""
+    carry: Carry = field(default_factory=Carry)
+    """What the leg before handed on."""
+    silent_now: list[str] = field(default_factory=list[str])
+    """Paths of nodes that ran in this leg and left no event: in the next one ADK would run them again."""
+    steps: JsonObject = field(default_factory=dict[str, JsonValue])
+    """Records of durable steps of nodes, of this leg and those before it; a retry of a node gets them, too."""
+    callback_steps: dict[str, BodySteps] = field(default_factory=dict[str, BodySteps])
+    """Call id -> the durable steps of the callbacks around it."""
+    invocation: InvocationContext | None = None
+    """The invocation itself, once it has begun."""
+    tasks: set[asyncio.Task[Any]] = field(default_factory=set[asyncio.Task[Any]])
+    """Functions of nodes that run, each in a task of its own."""
+    bodies: set[asyncio.Task[ToolOutcome]] = field(default_factory=set[asyncio.Task[ToolOutcome]])
+    """Attempts of calls that run."""
     long_running: set[str] = field(default_factory=set[str])
     """Ids of the calls of long-running tools."""
     unsaid: dict[str, EventActions] = field(default_factory=dict[str, EventActions])
@@ -61,6 +88,21 @@ class TurnCore:
     """Held while a token is got from a token server and recorded."""
     writing: set[asyncio.Task[None]] = field(default_factory=set[asyncio.Task[None]])
     """Records of tokens that are being written."""
+
+    def node_call_id(self, scope: str, path: str) -> str:
+        """The id for the next call of the function of the node at ``path``."""
+        place = f"{scope}|{path}" if scope else path
+        number = self.node_calls[place] = self.node_calls.get(place, 0) + 1
+        return f"{leg_prefix(self.start)}{place}#{number}"
+
+    def is_active(self) -> bool:
+        """Whether something new is done: no replay, and not all of it waits for people."""
+        return self.conductor.journal.replayed and (self.conductor.driving or bool(self.bodies))
+
+
+def leg_prefix(start: TurnStart) -> str:
+    """What the keys of a leg begin with; nothing in the first one."""
+    return "" if start.leg == 1 else f"leg{start.leg}|"
 
 
 current_turn: ContextVar[TurnCore | None] = ContextVar("perdure_current_turn", default=None)

@@ -51,8 +51,8 @@ def derived_uuids(*seed: object) -> Iterator[str]:
 
 
 def ids_of_run(start: TurnStart) -> Callable[[str], Iterator[str]]:
-    """What gives each run of a leg its ids.  The first one makes ADK's invocation id the turn id."""
-    first = [start.turn_id.removeprefix(_TURN_ID_PREFIX)]
+    """What gives each run of a leg its ids.  The first one of a turn makes ADK's invocation id the turn id."""
+    first = [start.turn_id.removeprefix(_TURN_ID_PREFIX)] if start.leg == 1 else []
     return lambda run_id: itertools.chain(
         () if run_id else first, derived_uuids(start.turn_id, *([start.leg] if start.leg > 1 else []), run_id)
     )
@@ -96,6 +96,15 @@ def suspend() -> seams.Providers:
 def resume(providers: seams.Providers) -> None:
     """Ends what ``suspend`` began."""
     seams.set_providers(providers)
+
+
+def install_for_body(start: TurnStart, call_id: str) -> None:
+    """Gives the current context, in which a node's function runs, the real time, and ids that follow from the call.
+
+    A replay of a function that starts other nodes runs it again: what it asks for must have the same id then.
+    """
+    time_provider, _, random_provider = seams.REAL_PROVIDERS
+    seams.set_providers((time_provider, derived_uuids(start.turn_id, call_id, "body").__next__, random_provider))
 
 
 @contextmanager

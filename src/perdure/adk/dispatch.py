@@ -24,6 +24,9 @@ from perdure.adk.runs import Run, RunState
 from perdure.adk.settling import settle, show_state_early
 from perdure.session.runner import Answer, CallRecord, ModelCall, Settled
 
+_TURNS = 50
+"""Of the event loop, in which whoever awaited a call or a run goes on: many more than ADK takes."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _SettledModel:
@@ -89,6 +92,19 @@ class Dispatcher:
     def give_up_model_call(self, key: str) -> None:
         """The run that waited at the gate of this model call was stopped."""
         self._given_up_keys.add(key)
+
+    def linger(self, run: Run) -> None:
+        """Keeps a run on the move for a moment although it waits for others: whoever waited in it for one goes on."""
+        run.busy += 1
+
+        def turn(left: int) -> None:
+            if left:
+                asyncio.get_running_loop().call_soon(turn, left - 1)
+            else:
+                run.busy -= 1
+                self._wake()
+
+        turn(_TURNS)
 
     def next(self, *, driving: bool) -> bool:
         """Lets one go on, if one may.  New model calls are made only while the engine drives."""
@@ -247,6 +263,8 @@ class Dispatcher:
                 self._differs(call.call_id, f"a value of class {error}", "no such class")
                 return
         self._floor.close_group(group)
+        if group.owner.children:
+            self.linger(group.owner)
         self._floor.forget_model_keys(group.owner)
         for call in settled:  # whole first, then on: what follows sees the session as all of them left it
             if call.settled is not None and not call.settled.done():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, MutableMapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from google.adk.tools.base_tool import BaseTool
@@ -26,6 +26,7 @@ IDEMPOTENCY_KEY_CUSTOM_METADATA_KEY: Final = "perdure_idempotency_key"
 """Where a running tool finds its idempotency key: ``tool_context.custom_metadata[...]``."""
 
 _READS_OF_ADK: tuple[type[BaseTool], ...] = (LoadArtifactsTool, LoadMemoryTool, PreloadMemoryTool)
+_NODE = ToolPolicy(ToolEffect.IDEMPOTENT_WRITE)
 _ONCE = RetryPolicy(max_attempts=1)
 
 
@@ -41,6 +42,7 @@ class ToolRules:
     policies: Mapping[str, ToolPolicy]
     default_effect: ToolEffect
     approvals: ApprovalMode
+    node_policies: Mapping[str, ToolPolicy] = field(default_factory=dict[str, ToolPolicy])
 
     def policy_of(self, tool: BaseTool) -> ToolPolicy:
         """The tool's policy; else what ADK says about the tool; else the default."""
@@ -48,6 +50,10 @@ class ToolRules:
         if policy is not None:
             return policy
         return ToolPolicy(ToolEffect.READ if isinstance(tool, _READS_OF_ADK) else self.default_effect)
+
+    def policy_of_node(self, name: str) -> ToolPolicy:
+        """The policy of a function node."""
+        return self.node_policies.get(name, _NODE)
 
     def asks_for_approval(self, policy: ToolPolicy) -> bool:
         """Whether a call under the policy waits for a person before it runs."""
@@ -90,8 +96,8 @@ class _CallMetadata(MutableMapping[str, Any]):
         return len(self._shared) + 1
 
 
-class _KeyedToolContext(ToolContext):
-    """A tool context whose metadata carries the call's idempotency key.
+class KeyedContext(ToolContext):
+    """A context of a tool or node whose metadata carries the call's idempotency key.
 
     ADK shares one metadata dict in the whole invocation, so a key put there would be the key of the last parallel call.
     """
@@ -105,4 +111,4 @@ class _KeyedToolContext(ToolContext):
 def give_idempotency_key(tool_context: ToolContext) -> None:
     """Puts the call's idempotency key into its context's metadata."""
     if type(tool_context) is ToolContext:
-        tool_context.__class__ = _KeyedToolContext
+        tool_context.__class__ = KeyedContext

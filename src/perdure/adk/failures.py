@@ -17,6 +17,10 @@ MAX_PART_LENGTH = 20_000
 """Characters of one argument or attribute of an exception, as JSON; a larger one is left out."""
 
 
+OUTCOME_UNKNOWN = "OutcomeUnknown"
+"""The class, so to speak, of the failure of a call of which nobody knows whether it happened."""
+
+
 class RecordedError(Exception):
     """A recorded failure whose own exception cannot be rebuilt.  Its text is that exception's.
 

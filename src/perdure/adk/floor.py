@@ -86,6 +86,11 @@ class Floor:
         for call_id in call_ids:
             self._key_of_call[call_id] = key
 
+    def note_group(self, key: str, call_ids: Iterable[str]) -> None:
+        """The group of these calls is to have this key."""
+        for call_id in call_ids:
+            self._key_of_call[call_id] = key
+
     def knows(self, call_id: str) -> bool:
         """Whether a model response of this turn has a call of this id."""
         return call_id in self._key_of_call

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import timedelta
 
-from google.adk.agents.base_agent import BaseAgent
 from google.adk.agents.run_config import RunConfig
 from google.adk.apps.app import App
 from google.adk.artifacts.base_artifact_service import BaseArtifactService
 from google.adk.auth.credential_service.base_credential_service import BaseCredentialService
 from google.adk.memory.base_memory_service import BaseMemoryService
+from google.adk.workflow import BaseNode
 
 from perdure.adk.checks import check_limits
 from perdure.adk.runner import AdkAgentRunner
@@ -19,10 +19,11 @@ from perdure.session.runner import DEFAULT_EVENT_STREAM_CAPACITY_BYTES, AgentSes
 
 
 def adk_agent_session_flow(
-    agent: BaseAgent | App,
+    agent: BaseNode | App,
     *,
     flow_type: str,
     tool_policies: Mapping[str, ToolPolicy] | None = None,
+    node_policies: Mapping[str, ToolPolicy] | None = None,
     default_tool_effect: ToolEffect = ToolEffect.UNCLASSIFIED,
     approvals: ApprovalMode = "by_effect",
     interrupt_deadline: timedelta | None = None,
@@ -39,9 +40,11 @@ def adk_agent_session_flow(
     """Makes an ADK agent durable under a stable ``flow_type``.  The agent's objects are not changed.
 
     Args:
-        agent: any ADK agent, or an ``App`` around one.
+        agent: an agent or a ``Workflow``, or an ``App`` around one.
         flow_type: names the flow in the store; keep it when the code changes.  A bare agent's ADK app name too.
         tool_policies: tool name -> what the tool does to the world, and how it is called.
+        node_policies: name of a function node -> likewise; one without a policy is an idempotent write.  Its retries
+            are its ``RetryConfig``'s; those of a policy come on top.
         default_tool_effect: of tools without a policy.
         approvals: ``"by_effect"``: calls that must not be repeated wait for a person first; ``"declared"``: only what a
             tool or a policy asks for does.
@@ -65,6 +68,7 @@ def adk_agent_session_flow(
         agent,
         flow_type=flow_type,
         tool_policies=tool_policies,
+        node_policies=node_policies,
         default_tool_effect=default_tool_effect,
         approvals=approvals,
         run_config=run_config,

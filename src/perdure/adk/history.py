@@ -62,7 +62,14 @@ def is_stored(event: Event) -> bool:
         or actions.route is not None
         or actions.render_ui_widgets
         or event.grounding_metadata
+        or _ends_node(event)
     )
+
+
+def _ends_node(event: Event) -> bool:
+    """Whether a node below others says that it is done without having anything to say: ADK looks for that."""
+    actions = event.actions
+    return "/" in event.node_info.path and not (event.partial or actions.agent_state or actions.end_of_agent)
 
 
 def item_of(event: Event) -> str:

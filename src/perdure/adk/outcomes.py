@@ -131,7 +131,7 @@ def _effects(context: ToolContext, tool_name: str, asides: Mapping[str, str]) ->
     for key, value in actions.state_delta.items():
         recorded = _aside_of(key, value, asides)
         if recorded is None:
-            state[key] = _encode_state(key, value, f"tool {tool_name!r}: state key {key!r}")
+            state[key] = encode_state(key, value, f"tool {tool_name!r}: state key {key!r}")
         else:
             tokens[key] = recorded
     if state:
@@ -158,7 +158,7 @@ def _aside_of(key: str, value: Any, asides: Mapping[str, str]) -> str | None:
     return next((name for name, recorded in asides.items() if recorded == text), None)
 
 
-def _encode_state(key: str, value: Any, where: str) -> JsonValue:
+def encode_state(key: str, value: Any, where: str) -> JsonValue:
     """A state value for the record, if it can be stored with the response, too."""
     encode(key, where)
     encoded = encode(value, where)

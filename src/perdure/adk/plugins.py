@@ -18,6 +18,7 @@ from google.adk.tools.base_tool import BaseTool
 from google.adk.tools.tool_context import ToolContext
 from google.genai import types
 
+from perdure.adk import seams
 from perdure.adk.core import TurnCore, current_turn
 from perdure.adk.tools import make_tools_durable
 
@@ -44,7 +45,10 @@ class WatcherPlugin(BasePlugin):
         return None
 
     async def before_run_callback(self, *, invocation_context: InvocationContext) -> types.Content | None:
-        _turn()
+        core = _turn()
+        if core.invocation is None and invocation_context.session is core.session:
+            core.invocation = invocation_context
+            seams.set_model_calls_of(invocation_context, core.carry.model_calls)
         return None
 
     async def on_event_callback(self, *, invocation_context: InvocationContext, event: Event) -> Event | None:

@@ -6,7 +6,6 @@ import json
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from datetime import timedelta
 
-from google.adk.agents.base_agent import BaseAgent
 
 # ADK's documentation imports StreamingMode from here, though the module does not say that it exports it.
 from google.adk.agents.run_config import RunConfig, StreamingMode  # type: ignore[attr-defined]
@@ -17,19 +16,23 @@ from google.adk.events.event import Event
 from google.adk.memory.base_memory_service import BaseMemoryService
 from google.adk.sessions.base_session_service import GetSessionConfig
 from google.adk.sessions.session import Session
+from google.adk.workflow import BaseNode
 from pydantic import ValidationError
 
-from perdure.adk import credentials, model, seams, telemetry, tracking, waits
+from perdure.adk import credentials, model, nodes, seams, telemetry, tracking, waits
 from perdure.adk.bodies import SyncTools, ToolThreads
+from perdure.adk.carry import Carry
 from perdure.adk.checks import check_application, check_options, check_run_config, fingerprint
 from perdure.adk.closing import closing_messages
 from perdure.adk.conductor import Conductor
 from perdure.adk.core import DEFAULT_MODEL_RETRY, TurnCore, TurnSettings
 from perdure.adk.determinism import TurnClock, ids_of_run
+from perdure.adk.durable import lasting_steps
 from perdure.adk.effects import ToolRules
 from perdure.adk.history import content_of, events_of
 from perdure.adk.outbox import Outbox
 from perdure.adk.late import TurnRunner
+from perdure.adk.legs import content_of_answers
 from perdure.adk.plugins import WatcherPlugin
 from perdure.adk.release import warn_of_untested_release
 from perdure.adk.services import TurnSessionService
@@ -53,10 +56,11 @@ class AdkAgentRunner:
 
     def __init__(
         self,
-        agent: BaseAgent | App,
+        agent: BaseNode | App,
         *,
         flow_type: str,
         tool_policies: Mapping[str, ToolPolicy] | None = None,
+        node_policies: Mapping[str, ToolPolicy] | None = None,
         default_tool_effect: ToolEffect = ToolEffect.UNCLASSIFIED,
         approvals: ApprovalMode = "by_effect",
         run_config: RunConfig | None = None,
@@ -71,14 +75,14 @@ class AdkAgentRunner:
         seams.check_seams()
         warn_of_untested_release()
         seams.load_early()
-        policies = dict(tool_policies or {})
-        app, agents = check_application(agent, flow_type, policies)
+        policies, nodes_policies = dict(tool_policies or {}), dict(node_policies or {})
+        app, agents = check_application(agent, flow_type, policies, nodes_policies)
         check_options(default_tool_effect, approvals, model_retry, model_timeout, user_id)
         self._run_config = run_config or RunConfig(streaming_mode=StreamingMode.SSE)
         check_run_config(self._run_config, "run_config")
         self._definition = fingerprint(agents)
         self._settings = TurnSettings(
-            rules=ToolRules(policies, default_tool_effect, approvals),
+            rules=ToolRules(policies, default_tool_effect, approvals, nodes_policies),
             model_retry=model_retry or DEFAULT_MODEL_RETRY,
             model_timeout=model_timeout,
         )
@@ -87,6 +91,7 @@ class AdkAgentRunner:
         model.install()
         credentials.install()
         tracking.install()
+        nodes.install()
         waits.install()
         telemetry.install()
         self._runner = TurnRunner(
@@ -140,26 +145,36 @@ class AdkAgentRunner:
         recorded = await log.recorded()
         stored = events_of(await log.load_stored()) if recorded.stored_messages > start.leg_length else []
         session = await self._session(start, log, config.get_session_config)
+        carry = Carry.read(start.carry)
+        session.state.update(carry.state())
         clock = TurnClock(start.started_at_ms)
         if session.events:
             clock.not_before(session.events[-1].timestamp)
+        for answered in start.answers:
+            if answered.answer is not None:
+                clock.advance(answered.answer.settled_at_ms)
+        conductor = Conductor(recorded, clock, log.nudge, ids_of_run(start))
         core = TurnCore(
             start=start,
             log=log,
             settings=self._settings,
             session=session,
             clock=clock,
-            conductor=Conductor(recorded, clock, log.nudge, ids_of_run(start)),
+            conductor=conductor,
             outbox=Outbox(start.turn_id, start.leg_length, stored),
+            carry=carry,
+            steps={**carry.steps, **lasting_steps(conductor.journal.asides)},
         )
-        content = content_of(start.message)
+        first = start.leg == 1
+        content = content_of(start.message) if first else content_of_answers(start.answers)
 
         def begin() -> AsyncGenerator[Event, None]:
             return self._runner.run_async(
                 user_id=start.user_id,
                 session_id=start.session_id,
+                invocation_id=None if first else start.turn_id,
                 new_message=content,
-                state_delta=dict(start.message.state_delta) or None,
+                state_delta=(dict(start.message.state_delta) or None) if first else None,
                 run_config=config,
             )
 
@@ -179,11 +194,12 @@ class AdkAgentRunner:
 
     async def _session(self, start: TurnStart, log: TurnLog, limits: GetSessionConfig | None) -> Session:
         state = await log.load_state()
-        warm = self._warm.take(start.session_id, start.incarnation, start.history_length)
+        length = start.history_length + start.leg_length
+        warm = self._warm.take(start.session_id, start.incarnation, length) if start.leg == 1 else None
         if warm is not None and warm.user_id == start.user_id and limits is None:
             warm.state = dict(state)
             return warm
-        events = events_of(await log.load_history()) if start.history_length else []
+        events = events_of(await log.load_history()) if length else []
         return Session(
             id=start.session_id,
             app_name=self.app_name,

@@ -46,7 +46,7 @@ class Gate:
     opened: asyncio.Future[ModelCall | None]
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, weakref_slot=True)
 class Run:
     """A node of the tree.
 
@@ -60,6 +60,8 @@ class Run:
         model_key: of its last model call.
         unaccounted: groups of calls of which it is not known yet what becomes of each call.
         waiting: groups of calls some of which have no record yet, while it is known what becomes of the others.
+        busy: reasons why it moves although it looks as if it were waiting for its children.
+        shadow: it waits for a call that is its parent's; without children it is as if it were not there.
     """
 
     id: str
@@ -72,6 +74,8 @@ class Run:
     model_key: str = ""
     unaccounted: int = 0
     waiting: int = 0
+    busy: int = 0
+    shadow: bool = False
     random: Random | None = None
     last_time: float = 0.0
     children: list[Run] = field(default_factory=list["Run"])
@@ -95,9 +99,10 @@ class Run:
     def _stands(self, standing: tuple[RunState, ...]) -> bool:
         if self.state is not RunState.RUNNING:
             return self.state in standing
-        if self.unaccounted or not (self.waiting or self.children):
+        children = [child for child in self.children if child.children or not child.shadow]
+        if self.busy or self.unaccounted or not (self.waiting or children):
             return False
-        return all(child._stands(standing) for child in self.children)
+        return all(child._stands(standing) for child in children)
 
     def walk(self) -> Iterator[Run]:
         """The run and all below it."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 import importlib
 import inspect
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, AbstractContextManager, suppress
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, aclosing, suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from random import Random
@@ -20,6 +20,7 @@ from typing import Any, cast
 
 from google.adk import runners
 from google.adk.agents.base_agent import BaseAgent
+from google.adk.agents.context import Context
 from google.adk.agents.invocation_context import InvocationContext
 from google.adk.agents.llm.task._finish_task_tool import FinishTaskTool
 from google.adk.agents.run_config import RunConfig
@@ -32,6 +33,7 @@ from google.adk.auth.exchanger.oauth2_credential_exchanger import OAuth2Credenti
 from google.adk.auth.refresher.oauth2_credential_refresher import OAuth2CredentialRefresher
 from google.adk.events.event import Event
 from google.adk.events.event_actions import EventActions
+from google.adk.events.request_input import RequestInput
 from google.adk.flows.llm_flows import base_llm_flow, functions
 from google.adk.flows.llm_flows.base_llm_flow import BaseLlmFlow
 from google.adk.flows.llm_flows.core import _resume
@@ -49,8 +51,16 @@ from google.adk.tools.function_tool import FunctionTool
 from google.adk.tools.set_model_response_tool import SetModelResponseTool
 from google.adk.tools.tool_context import ToolContext
 from google.adk.utils import _function_call_names, _sync_runner
-from google.adk.workflow import _node_runner
 from google.adk.version import __version__ as adk_version
+from google.adk.workflow import BaseNode
+from google.adk.workflow import _errors as workflow_errors
+from google.adk.workflow import _function_node
+from google.adk.workflow._function_node import FunctionNode
+from google.adk.workflow._node_runner import NodeRunner
+from google.adk.workflow._node_state import NodeState
+from google.adk.workflow._tool_node import _ToolNode
+from google.adk.workflow._workflow import Workflow
+from google.adk.workflow.utils import _retry_utils, _workflow_hitl_utils
 from google.genai import types
 from pydantic import BaseModel
 
@@ -59,14 +69,22 @@ from perdure.errors import FrameworkDrift
 __all__ = [
     "ExchangeResult",
     "FinishTaskTool",
+    "FunctionNode",
+    "NodeInterruptedError",
+    "NodeRunner",
     "NodeTool",
     "SetModelResponseTool",
     "SingleTurnAgentTool",
     "TaskAgentTool",
+    "ToolNode",
+    "Workflow",
     "check_seams",
 ]
 
 NodeTool = _node_tool.NodeTool
+ToolNode = _ToolNode
+NodeInterruptedError = workflow_errors.NodeInterruptedError
+REQUEST_CREDENTIAL = _function_call_names.REQUEST_EUC_FUNCTION_CALL_NAME
 TaskAgentTool = agent_tool._TaskAgentTool
 SingleTurnAgentTool = agent_tool._SingleTurnAgentTool
 
@@ -250,6 +268,192 @@ def sync_callables_run_inline() -> AbstractContextManager[None]:
     return _sync_runner._use_sync_callable_runner(None)
 
 
+# ------------------------------------------------------------ workflow nodes
+
+
+def children_of(node: BaseNode) -> list[BaseNode]:
+    """What a node is declared to run: the nodes of a workflow, the sub-agents of an agent."""
+    return list(node._iter_static_children())
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFunction:
+    """The function of a ``FunctionNode``, as the node would call it."""
+
+    function: Callable[..., Any]
+    unwrapped: Callable[..., Any]
+    context_parameter: str
+
+    @property
+    def is_generator(self) -> bool:
+        """Whether it gives its values one by one."""
+        return inspect.isasyncgenfunction(self.unwrapped) or inspect.isgeneratorfunction(self.unwrapped)
+
+    async def values(self, arguments: dict[str, Any]) -> AsyncGenerator[Any, None]:
+        """Calls it; what it returns is its one value."""
+        if inspect.isasyncgenfunction(self.unwrapped):
+            values = self.function(**arguments)
+        elif inspect.isgeneratorfunction(self.unwrapped):
+            values = _function_node._sync_to_async_gen(self.function(**arguments))
+        else:
+            yield await _sync_runner._invoke_callable(self.function, arguments, unwrapped=self.unwrapped)
+            return
+        async with aclosing(values):
+            async for value in values:
+                yield value
+
+
+def function_of(node: FunctionNode) -> NodeFunction:
+    """The node's function."""
+    return NodeFunction(node._func, node._unwrapped_func, node._context_param_name)
+
+
+def with_function(node: FunctionNode, function: Callable[..., Any]) -> FunctionNode:
+    """The same node around another function, which must be asynchronous."""
+    copy = node.model_copy()
+    copy._func = copy._unwrapped_func = function
+    return copy
+
+
+def function_node_method() -> Callable[..., AsyncGenerator[Any, None]]:
+    """``FunctionNode._run_impl``: binds the parameters, asks at the node's gates, and calls the function."""
+    return FunctionNode._run_impl
+
+
+def set_function_node_method(method: Callable[..., AsyncGenerator[Any, None]]) -> None:
+    """Replaces ``FunctionNode._run_impl`` for the whole process."""
+    setattr(FunctionNode, "_run_impl", method)  # noqa: B010  (a plain assignment to a method is a type error)
+
+
+def tool_node_method() -> Callable[..., AsyncGenerator[Any, None]]:
+    """``_ToolNode._run_impl``: calls the tool between the plugins' callbacks."""
+    return _ToolNode._run_impl
+
+
+def set_tool_node_method(method: Callable[..., AsyncGenerator[Any, None]]) -> None:
+    """Replaces ``_ToolNode._run_impl`` for the whole process."""
+    setattr(_ToolNode, "_run_impl", method)  # noqa: B010  (as above)
+
+
+def node_run_method() -> Callable[..., Awaitable[Context]]:
+    """``NodeRunner.run``: what every run of a node passes, with all its retries."""
+    return NodeRunner.run
+
+
+def set_node_run_method(method: Callable[..., Awaitable[Context]]) -> None:
+    """Replaces ``NodeRunner.run`` for the whole process."""
+    setattr(NodeRunner, "run", method)  # noqa: B010  (as above)
+
+
+def node_of(runner: NodeRunner) -> Any:
+    """The node that is run."""
+    return runner._node
+
+
+def parent_of(runner: NodeRunner) -> Context:
+    """The context of what runs the node."""
+    return runner._parent_ctx
+
+
+def run_of_node_under_timeout() -> Callable[..., Awaitable[None]]:
+    """``NodeRunner._run_node_loop_with_timeout``."""
+    return NodeRunner._run_node_loop_with_timeout
+
+
+def set_run_of_node_under_timeout(method: Callable[..., Awaitable[None]]) -> None:
+    """Replaces ``NodeRunner._run_node_loop_with_timeout`` for the whole process."""
+    setattr(NodeRunner, "_run_node_loop_with_timeout", method)  # noqa: B010  (as above)
+
+
+def run_of_node(runner: NodeRunner, context: Context, node_input: Any) -> Awaitable[None]:
+    """One try of a node, without its time limit."""
+    return runner._run_node_loop(context, node_input)
+
+
+def retry_method() -> Callable[..., Awaitable[bool]]:
+    """``NodeRunner._attempt_retry``: decides whether a failed node is tried again, and waits before that."""
+    return NodeRunner._attempt_retry
+
+
+def set_retry_method(method: Callable[..., Awaitable[bool]]) -> None:
+    """Replaces ``NodeRunner._attempt_retry`` for the whole process."""
+    setattr(NodeRunner, "_attempt_retry", method)  # noqa: B010  (as above)
+
+
+def would_retry(runner: NodeRunner, error: Exception, attempt_count: int) -> bool:
+    """What ``_attempt_retry`` decides, without the pause; the random number for the pause is drawn."""
+    state = NodeState(attempt_count=attempt_count)
+    if not _retry_utils._should_retry_node(error, runner._node.retry_config, state):
+        return False
+    _retry_utils._get_retry_delay(runner._node.retry_config, state)
+    return True
+
+
+def workflow_methods() -> tuple[Any, Any, Any]:
+    """Where a workflow schedules a node, sees that one is done, and schedules all that are ready."""
+    return Workflow._start_node_task, Workflow._pop_completed_task, Workflow._schedule_ready_nodes
+
+
+def set_workflow_methods(starts: Any, ends: Any, schedules: Any) -> None:
+    """Replaces ``workflow_methods`` for the whole process."""
+    setattr(Workflow, "_start_node_task", starts)  # noqa: B010  (as above)
+    setattr(Workflow, "_pop_completed_task", ends)  # noqa: B010  (as above)
+    setattr(Workflow, "_schedule_ready_nodes", schedules)  # noqa: B010  (as above)
+
+
+def task_of_node(loop_state: Any, node_name: str) -> Any:
+    """The task in which a workflow runs the node that it has just scheduled."""
+    return loop_state.pending_tasks[node_name]
+
+
+def is_workflow_context(context: Context) -> bool:
+    """Whether a node runs in a workflow (not as the root agent, nor as its transfer target)."""
+    return context._workflow_scheduler is not None
+
+
+def may_start_nodes(context: Context) -> bool:
+    """Whether ADK lets the node of this context start others."""
+    return context._node_rerun_on_resume
+
+
+def take_node_results(context: Context) -> tuple[Any, Any]:
+    """Takes what a function set as output and route out of its node's context."""
+    taken = context._output_value, context._route_value
+    context._output_value = context._route_value = None
+    return taken
+
+
+def event_of_request(request: RequestInput) -> Event:
+    """The event as which ADK asks for input."""
+    return _workflow_hitl_utils.create_request_input_event(request)
+
+
+def asks_for_confirmation(interrupt_id: str) -> bool:
+    """Whether the interrupt is that of a node's ``require_confirmation``."""
+    return interrupt_id.startswith(_workflow_hitl_utils.confirmation_interrupt_id(""))
+
+
+def node_timeout_error(node_name: str, timeout: float) -> Exception:
+    """What ADK raises for a node that takes too long."""
+    return workflow_errors.NodeTimeoutError(node_name=node_name, timeout=timeout)
+
+
+def new_event_stamp() -> tuple[str, float]:
+    """An id and a time for an event, from the present providers."""
+    return platform_uuid.new_uuid(), platform_time.get_time()
+
+
+def model_calls_of(invocation: InvocationContext) -> int:
+    """How many model calls ADK has counted in an invocation."""
+    return invocation._invocation_cost_manager._number_of_llm_calls
+
+
+def set_model_calls_of(invocation: InvocationContext, count: int) -> None:
+    """Makes ADK go on counting model calls from here."""
+    invocation._invocation_cost_manager._number_of_llm_calls = count
+
+
+# ------------------------------------------------------------ the check
 def credential_from_value(config: AuthConfig, value: Any) -> AuthCredential:
     """The credential that a client's bare answer to a sign-in request is."""
     return _auth_resume._build_credential_from_value(config, value)
@@ -325,7 +529,7 @@ def pausing_functions() -> PausingFunctions:
         BaseLlmFlow.run_async,
         base_llm_flow.decide_step_resume,
         InvocationContext.should_pause_invocation,
-        _node_runner.NodeRunner._track_event_in_context,
+        NodeRunner._track_event_in_context,
     )
 
 
@@ -335,7 +539,7 @@ def set_pausing_functions(pausing: PausingFunctions) -> None:
     setattr(BaseLlmFlow, "run_async", pausing.run_flow)  # noqa: B010
     setattr(base_llm_flow, "decide_step_resume", pausing.decide_step_resume)  # noqa: B010
     setattr(InvocationContext, "should_pause_invocation", pausing.should_pause)  # noqa: B010
-    setattr(_node_runner.NodeRunner, "_track_event_in_context", pausing.track_event)  # noqa: B010
+    setattr(NodeRunner, "_track_event_in_context", pausing.track_event)  # noqa: B010
 
 
 def interrupts_of(context: Any) -> set[str]:
@@ -399,6 +603,35 @@ SEAMS: tuple[Seam, ...] = (
         ("invocation_context", "agent", "tool", "tool_args", "tool_context", "error"),
     ),
     Seam("google.adk.utils._sync_runner", "_use_sync_callable_runner", ("runner",)),
+    Seam("google.adk.utils._sync_runner", "_invoke_callable", ("target", "kwargs", "unwrapped")),
+    Seam("google.adk.workflow._function_node", "FunctionNode._run_impl", ("self", "ctx", "node_input")),
+    Seam("google.adk.workflow._function_node", "_sync_to_async_gen", ("sync_gen",)),
+    Seam("google.adk.workflow._tool_node", "_ToolNode._run_impl", ("self", "ctx", "node_input")),
+    Seam("google.adk.workflow._node_runner", "NodeRunner.run", ("self", "node_input", "resume_inputs")),
+    Seam("google.adk.workflow._node_runner", "NodeRunner._run_node_loop", ("self", "ctx", "node_input")),
+    Seam(
+        "google.adk.workflow._node_runner",
+        "NodeRunner._run_node_loop_with_timeout",
+        ("self", "ctx", "node_input", "timeout"),
+    ),
+    Seam("google.adk.workflow._node_runner", "NodeRunner._attempt_retry", ("self", "e", "attempt_count")),
+    Seam(
+        "google.adk.workflow._workflow",
+        "Workflow._start_node_task",
+        ("self", "loop_state", "ctx", "node_name", "trigger"),
+    ),
+    Seam("google.adk.workflow._workflow", "Workflow._pop_completed_task", ("self", "loop_state", "task")),
+    Seam("google.adk.workflow._workflow", "Workflow._schedule_ready_nodes", ("self", "loop_state", "ctx")),
+    Seam("google.adk.agents.context", "Context._run_node_internal", ("self", "node", "node_input")),
+    Seam("google.adk.workflow.utils._retry_utils", "_should_retry_node", ("exception", "retry_config", "node_state")),
+    Seam("google.adk.workflow.utils._retry_utils", "_get_retry_delay", ("retry_config", "node_state")),
+    Seam("google.adk.workflow._node_state", "NodeState", ("attempt_count",)),
+    Seam("google.adk.workflow.utils._workflow_hitl_utils", "create_request_input_event", ("request_input",)),
+    Seam("google.adk.workflow.utils._workflow_hitl_utils", "confirmation_interrupt_id", ("node_path",)),
+    Seam("google.adk.utils._function_call_names", "REQUEST_EUC_FUNCTION_CALL_NAME"),
+    Seam("google.adk.workflow._errors", "NodeInterruptedError"),
+    Seam("google.adk.workflow._errors", "NodeTimeoutError", ("node_name", "timeout")),
+    Seam("google.adk.agents.invocation_context", "_InvocationCostManager.increment_and_enforce_llm_calls_limit"),
     Seam("google.adk.flows.llm_flows.base_llm_flow", "BaseLlmFlow.run_async", ("self", "invocation_context")),
     Seam("google.adk.flows.llm_flows.base_llm_flow", "decide_step_resume", ("invocation_context", "tools_dict")),
     Seam("google.adk.flows.llm_flows.core._resume", "ResumeAction.PAUSE"),

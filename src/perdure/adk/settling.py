@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from google.adk.tools.tool_confirmation import ToolConfirmation
 
 from perdure.adk.asks import apply_ask, give_answer, store_sign_in
-from perdure.adk.calls import Call
+from perdure.adk.calls import Call, ToolRun
 from perdure.adk.outcomes import Outcome, apply_actions, apply_state, read_outcome
 from perdure.session.model import RecordStatus
 from perdure.session.runner import Approval, CallRecord
@@ -27,8 +27,15 @@ def settle(call: Call, record: CallRecord, approval: Approval | None, asides: Ma
         UnknownType: the record holds a value of a class that is gone.
     """
     assert call.run is not None
-    context = call.run.tool_context
     ran_here = call.live_outcome is not None and call.live_outcome == record.outcome
+    if not isinstance(call.run, ToolRun):  # the node itself takes what the record says
+        if not ran_here and call.baseline is not None:
+            call.run.take_back()
+            call.baseline.restore()
+        call.record = record
+        call.run = call.baseline = None
+        return
+    context = call.run.tool_context
     if not ran_here and call.baseline is not None:
         call.baseline.restore()
     call.outcome = _outcome(record, asides)
@@ -60,7 +67,7 @@ def show_state_early(
     Raises:
         UnknownType: the journal holds a value of a class that is gone.
     """
-    if call.run is None:
+    if not isinstance(call.run, ToolRun):
         return
     outcome = None if record is None else _outcome(record, asides)
     if record is not None:

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import contextvars
 import types
+from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import Any, cast
 
 from google.adk.agents.base_agent import BaseAgent
@@ -21,11 +23,11 @@ from google.adk.tools.tool_context import ToolContext
 from google.adk.tools.transfer_to_agent_tool import TransferToAgentTool, transfer_to_agent
 
 from perdure.adk import seams
-from perdure.adk.calls import Call, ToolRun
+from perdure.adk.calls import Call, NodeWork, ToolRun
 from perdure.adk.codec import encode
 from perdure.adk.core import TurnCore, current_turn
 from perdure.adk.effects import give_idempotency_key, retry_of
-from perdure.adk.failures import RecordedError
+from perdure.adk.failures import OUTCOME_UNKNOWN, RecordedError
 from perdure.adk.runs import Run, current_run
 from perdure.errors import UsageError
 from perdure.session.model import (
@@ -68,12 +70,13 @@ def is_durable(tool: BaseTool) -> bool:
     return isinstance(tool, _DurableTool)
 
 
+def stand_in_for(tool: BaseTool) -> BaseTool:
+    """A stand-in for the tool, unless it is one already or its calls are no steps."""
+    return tool if is_durable(tool) or is_control_tool(tool) else _stand_in(tool)
+
+
 def unsupported(tool: BaseTool) -> str | None:
     """Why the tool cannot be made durable; ``None`` when it can."""
-    if isinstance(tool, seams.NodeTool):
-        return "runs a workflow node"
-    if seams.is_generator_tool(tool):
-        return "is a generator, which ADK runs as a workflow node"
     return None
 
 
@@ -123,7 +126,7 @@ def _durable_class(kind: type[BaseTool]) -> type[BaseTool]:
         "__module__": kind.__module__,
         "__qualname__": kind.__qualname__,
         "__doc__": kind.__doc__,
-        "run_async": _run_scope if issubclass(kind, AgentTool) else _run_async,
+        "run_async": _run_scope if issubclass(kind, AgentTool | seams.NodeTool) else _run_async,
         "check_require_confirmation": _check_require_confirmation,
     }
     return types.new_class(kind.__name__, (kind, _DurableTool), exec_body=lambda body: body.update(namespace))
@@ -222,6 +225,43 @@ def _path_of(run: Run, context: ToolContext) -> str:
     return place if "/" in place else ""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class GeneratorCall:
+    """A call of a tool that is a generator.  ADK runs its function as a node, and that is the step."""
+
+    tool: BaseTool
+    args: dict[str, Any]
+    context: ToolContext
+
+    def request(self, core: TurnCore, run: Run, work: NodeWork) -> Call:
+        """Asks for the call."""
+        call_id = self.context.function_call_id or ""
+        arguments = _recorded_arguments(self.tool, self.args)
+        return core.conductor.request(
+            call_id,
+            run,
+            self.tool.name,
+            arguments,
+            lambda group: _request(
+                core, self.tool, call_id, group, arguments, self.context, _path_of(run, self.context)
+            ),
+            work,
+        )
+
+
+current_generator: ContextVar[GeneratorCall | None] = ContextVar("perdure_current_generator", default=None)
+"""The call whose function ADK is about to run as a node."""
+
+
+async def _run_generator(self: BaseTool, core: TurnCore, args: dict[str, Any], tool_context: ToolContext) -> Any:
+    """Lets the tool prepare its call; the function that it then runs as a node is the step (see ``nodes``)."""
+    token = current_generator.set(GeneratorCall(tool_behind(self), args, tool_context))
+    try:
+        return await super(cast(Any, type(self)), self).run_async(args=args, tool_context=tool_context)
+    finally:
+        current_generator.reset(token)
+
+
 async def _run_async(self: BaseTool, *, args: dict[str, Any], tool_context: ToolContext) -> Any:
     """Asks for the call, waits for its record, and returns or raises what that says."""
     core = current_turn.get()
@@ -230,6 +270,8 @@ async def _run_async(self: BaseTool, *, args: dict[str, Any], tool_context: Tool
         return await tool.run_async(args=args, tool_context=tool_context)
     core.conductor.parking.guard()
     call_id = tool_context.function_call_id or ""
+    if seams.is_generator_tool(tool):
+        return await _run_generator(self, core, args, tool_context)
     if _lacks_arguments(core, tool, call_id, args):
         return await tool.run_async(args=args, tool_context=tool_context)
     give_idempotency_key(tool_context)
@@ -321,6 +363,6 @@ def _answer(call: Call) -> Any:
     if call.outcome is not None and call.outcome.error is not None:
         raise call.outcome.error
     if record.status is RecordStatus.OUTCOME_UNKNOWN:
-        raise RecordedError(OUTCOME_UNKNOWN_TOOL_RESULT, "OutcomeUnknown")
+        raise RecordedError(OUTCOME_UNKNOWN_TOOL_RESULT, OUTCOME_UNKNOWN)
     message = record.error.message if record.error else "it failed"
     raise RecordedError(message, record.error.code if record.error else "")

@@ -1,4 +1,4 @@
-"""The agents and tools that an application is made of: its agent, all below it, and those that its tools run."""
+"""The agents, nodes and tools that an application is made of: its root, all below it, and what its tools run."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import cast
 
-from google.adk.agents.base_agent import BaseAgent
 from google.adk.agents.llm_agent import LlmAgent
 from google.adk.tools.agent_tool import AgentTool
 from google.adk.tools.base_tool import BaseTool
 from google.adk.tools.base_toolset import BaseToolset
 from google.adk.tools.function_tool import FunctionTool
+from google.adk.workflow import BaseNode
 
+from perdure.adk import seams
 from perdure.errors import UsageError
 
 _NOT_YET = "which a durable flow does not support yet"
@@ -20,20 +21,22 @@ _NOT_YET = "which a durable flow does not support yet"
 
 @dataclass(frozen=True, slots=True)
 class AgentNode:
-    """An agent in its place.
+    """An agent, or a node of a workflow, in its place.
 
     Attributes:
-        path: the names from the root down; an agent that a tool runs is below the agent that has the tool.
+        path: the names from the root down; what a tool runs is below the agent that has the tool.
         tools: by name; those that ADK itself added for sub-agents included.
     """
 
     path: str
-    agent: BaseAgent
+    agent: BaseNode
     tools: dict[str, BaseTool]
 
 
-def agents_below(root: BaseAgent) -> list[AgentNode]:
-    """The agent and all that may run when it does, each before those below it.
+def agents_below(root: BaseNode) -> list[AgentNode]:
+    """The agent or node and all that may run when it does, each before those below it.
+
+    What a node starts by itself (``ctx.run_node``) is not known before it does.
 
     Raises:
         UsageError: an agent has two tools of one name, or something that is no tool.
@@ -41,21 +44,34 @@ def agents_below(root: BaseAgent) -> list[AgentNode]:
     return list(_walk(root, "", ()))
 
 
-def _walk(agent: BaseAgent, above: str, around: tuple[BaseAgent, ...]) -> Iterator[AgentNode]:
-    if agent in around:
+def _walk(node: BaseNode, above: str, around: tuple[BaseNode, ...]) -> Iterator[AgentNode]:
+    if node in around:
         return  # a tool that runs an agent around it: seen already
-    path = f"{above}/{agent.name}" if above else agent.name
-    tools = _tools_of(agent) if isinstance(agent, LlmAgent) else {}
-    yield AgentNode(path, agent, tools)
-    inside = (*around, agent)
-    for sub_agent in agent.sub_agents:
-        yield from _walk(sub_agent, path, inside)
+    path = f"{above}/{node.name}" if above else node.name
+    tools = _tools_of(node)
+    yield AgentNode(path, node, tools)
+    inside = (*around, node)
+    children = seams.children_of(node)
+    for child in children:
+        yield from _walk(child, path, inside)
     for tool in tools.values():
-        if isinstance(tool, AgentTool) and tool.agent not in agent.sub_agents:
-            yield from _walk(tool.agent, path, inside)
+        run_by_tool = _run_by(tool)
+        if run_by_tool is not None and run_by_tool not in children:
+            yield from _walk(run_by_tool, path, inside)
 
 
-def _tools_of(agent: LlmAgent) -> dict[str, BaseTool]:
+def _run_by(tool: BaseTool) -> BaseNode | None:
+    """The agent or workflow that the tool runs."""
+    if isinstance(tool, AgentTool):
+        return tool.agent
+    return tool.node if isinstance(tool, seams.NodeTool) else None
+
+
+def _tools_of(agent: BaseNode) -> dict[str, BaseTool]:
+    if isinstance(agent, seams.ToolNode):
+        return {agent.tool.name: agent.tool}
+    if not isinstance(agent, LlmAgent):
+        return {}
     found: dict[str, BaseTool] = {}
     for entry in cast(list[object], agent.tools):  # pyright: ignore[reportUnknownMemberType]  (ADK's bare Callable)
         tool = _tool_of(agent, entry)
@@ -70,6 +86,8 @@ def _tools_of(agent: LlmAgent) -> dict[str, BaseTool]:
 def _tool_of(agent: LlmAgent, entry: object) -> BaseTool:
     if isinstance(entry, BaseTool):
         return entry
+    if isinstance(entry, BaseNode):
+        return seams.NodeTool(node=entry)
     if isinstance(entry, BaseToolset):
         kind = type(entry).__name__
         raise UsageError(
@@ -77,4 +95,4 @@ def _tool_of(agent: LlmAgent, entry: object) -> BaseTool:
         )
     if callable(entry):
         return FunctionTool(entry)
-    raise UsageError(f"agent {agent.name!r}: {type(entry).__name__} in tools is a workflow node, {_NOT_YET}")
+    raise UsageError(f"agent {agent.name!r}: {entry!r} in tools is no tool")

@@ -13,13 +13,15 @@ from google.adk.events.event import Event
 
 from perdure.adk import determinism
 from perdure.adk.bodies import SyncTools, run_attempt
-from perdure.adk.calls import Call
+from perdure.adk.calls import Call, ToolRun
 from perdure.adk.core import TurnCore, current_turn
 from perdure.adk.failures import error_info
+from perdure.adk.legs import end_of_leg
+from perdure.adk.node_bodies import NodeRun, run_node_attempt
 from perdure.adk.parking import TurnDropped
 from perdure.adk.plugins import cause_behind_plugins
 from perdure.adk.runs import current_run
-from perdure.errors import NonDeterminismError, UsageError
+from perdure.errors import NonDeterminismError, UsageError, ValueNotStorable
 from perdure.session.model import TOOL_CALL_NOT_RUN_ERROR_PREFIX, ErrorInfo
 from perdure.session.runner import (
     Approval,
@@ -63,7 +65,6 @@ class AdkLiveTurn:
         self._sync_tools = sync_tools
         self._ended_well = ended_well
         self._error: BaseException | None = None
-        self._bodies: set[asyncio.Task[ToolOutcome]] = set()
         context = contextvars.copy_context()
         context.run(self._install)
         self._task = asyncio.get_running_loop().create_task(
@@ -143,13 +144,20 @@ class AdkLiveTurn:
         if _is_given_up(call):
             return _given_up(f"{TOOL_CALL_NOT_RUN_ERROR_PREFIX}: the agent that asked for it was stopped.")
         assert call.run is not None
+        run = call.run
+        if isinstance(run, NodeRun):
+            attempting, variables = run_node_attempt(call, run, self._sync_tools), run.variables
+        else:
+            assert isinstance(run, ToolRun)
+            attempting, variables = (
+                run_attempt(call, run, attempt, approval, self._sync_tools, self._conductor.journal.asides),
+                run.context,
+            )
         body = call.body = asyncio.get_running_loop().create_task(
-            run_attempt(call, attempt, approval, self._sync_tools, self._conductor.journal.asides),
-            name=f"perdure tool {call_id}",
-            context=call.run.context.copy(),
+            attempting, name=f"perdure tool {call_id}", context=variables.copy()
         )
-        self._bodies.add(body)
-        body.add_done_callback(self._bodies.discard)
+        self._core.bodies.add(body)
+        body.add_done_callback(self._core.bodies.discard)
         cancelled: asyncio.CancelledError | None = None
         while not body.done():
             try:
@@ -163,7 +171,11 @@ class AdkLiveTurn:
             raise cancelled
         if body.cancelled() and _is_given_up(call):
             return _given_up("it was stopped with the agent that asked for it")
-        return body.result()
+        try:
+            return body.result()
+        except TurnDropped:
+            assert self._conductor.failure is not None, "a body leaves so when the turn has failed from outside"
+            raise self._conductor.failure from None
 
     async def _requested(self, call_id: str) -> Call:
         conductor = self._conductor
@@ -194,7 +206,7 @@ class AdkLiveTurn:
     async def close(self) -> None:
         """Drops the turn from memory.  No callback of the application runs; running tool bodies are cancelled."""
         self._conductor.drop()
-        await _cancel({*self._bodies, self._task})
+        await _cancel({*self._core.bodies, *self._core.tasks, self._task})
         # Tasks that an agent of the application began and did not end with itself.
         await _cancel(self._conductor.parking.tasks.copy())
 
@@ -217,7 +229,11 @@ class AdkLiveTurn:
     def _finished(self) -> DriveFinished | DriveFailed:
         progress = self._progress()
         if self._error is None:
-            return DriveFinished(progress, self._core.outbox.take_questions())
+            try:
+                questions, carry = end_of_leg(self._core)
+            except ValueNotStorable as refusal:  # a temp: value that has to outlive the invocation
+                return DriveFailed(progress, error_info(refusal))
+            return DriveFinished(progress, (*questions, *self._core.outbox.take_questions()), carry)
         return DriveFailed(progress, error_info(cause_behind_plugins(self._error)))
 
     def _progress(self) -> Progress:
