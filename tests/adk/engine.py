@@ -110,7 +110,7 @@ class Log:
             RecordedCall(request, disk.approvals.get(call_id), disk.records.get(call_id))
             for call_id, request in disk.requests.items()
         ]
-        return RecordedTurn(tuple(disk.model_calls), tuple(recorded), len(disk.new_messages))
+        return RecordedTurn(tuple(disk.model_calls), tuple(recorded), stored_messages=len(disk.new_messages))
 
     async def load_history(self) -> Sequence[JsonObject]:
         self.history_loads += 1

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from contextvars import copy_context
-from typing import Any
+from typing import Any, NoReturn
 
 from google.adk.tools.tool_confirmation import ToolConfirmation
 
@@ -38,6 +38,16 @@ class ToolThreads:
         running = _start_thread(function)
         running.add_done_callback(lambda _: self._room.release())
         return running
+
+    async def run(self, function: Callable[[], Any]) -> Any:
+        """Calls ``function`` in a thread, with the caller's context variables.  Returns only when it is over."""
+        context = copy_context()
+        running = await self.start(lambda: context.run(function))
+        try:
+            return await asyncio.shield(running)
+        except asyncio.CancelledError as error:
+            cancelled = error
+        await _when_over(running, cancelled)
 
 
 def _start_thread(function: Callable[[], Any]) -> asyncio.Future[Any]:
@@ -100,9 +110,13 @@ class SyncTools:
                 return await asyncio.shield(running)
             except asyncio.CancelledError as error:
                 cancelled = error
-        # A thread cannot be stopped, and the attempt is not over before it is.  But the turn's other tools go on.
-        await asyncio.wait([running])
-        raise cancelled
+        await _when_over(running, cancelled)  # without the lock: the turn's other tools go on
+
+
+async def _when_over(running: asyncio.Future[Any], cancelled: asyncio.CancelledError) -> NoReturn:
+    """Ends a cancelled attempt.  A thread cannot be stopped, and the attempt is not over before it is."""
+    await asyncio.wait([running])
+    raise cancelled
 
 
 async def run_attempt(call: Call, attempt: int, approval: Approval | None, sync_tools: SyncTools | None) -> ToolOutcome:

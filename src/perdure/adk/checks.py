@@ -13,7 +13,6 @@ from google.adk.agents.llm_agent import LlmAgent
 # ADK's documentation imports StreamingMode from here, though the module does not say that it exports it.
 from google.adk.agents.run_config import RunConfig, StreamingMode  # type: ignore[attr-defined]
 from google.adk.apps.app import App
-from google.adk.code_executors.built_in_code_executor import BuiltInCodeExecutor
 from google.adk.tools.base_tool import BaseTool
 from google.adk.tools.base_toolset import BaseToolset
 from google.adk.tools.function_tool import FunctionTool
@@ -81,9 +80,6 @@ def _check_agent(agent: LlmAgent) -> None:
         raise UsageError(f"{name} has sub_agents, {_NOT_YET}; leave sub_agents empty")
     if agent.mode is not None and str(agent.mode) not in ("chat", "AgentMode.CHAT"):
         raise UsageError(f"{name} has mode={agent.mode!r}, {_NOT_YET} at the root; leave mode out")
-    if agent.code_executor is not None and not isinstance(agent.code_executor, BuiltInCodeExecutor):
-        executor = type(agent.code_executor).__name__
-        raise UsageError(f"{name} has code_executor={executor}, {_NOT_YET}; use BuiltInCodeExecutor or leave it out")
 
 
 def _tools_of(agent: LlmAgent) -> dict[str, BaseTool]:
@@ -137,7 +133,12 @@ def _check_policies(policies: Mapping[str, ToolPolicy], tools: Mapping[str, Base
 
 
 def check_options(
-    default_tool_effect: object, approvals: object, model_retry: object, model_timeout: object, user_id: object
+    default_tool_effect: object,
+    code_execution_effect: object,
+    approvals: object,
+    model_retry: object,
+    model_timeout: object,
+    user_id: object,
 ) -> None:
     """Refuses options of the wrong type or value.
 
@@ -146,6 +147,10 @@ def check_options(
     """
     if not isinstance(default_tool_effect, ToolEffect):
         raise UsageError(f"default_tool_effect is {default_tool_effect!r}; give a ToolEffect, such as ToolEffect.READ")
+    if not isinstance(code_execution_effect, ToolEffect):
+        raise UsageError(
+            f"code_execution_effect is {code_execution_effect!r}; give a ToolEffect, such as ToolEffect.READ"
+        )
     if approvals not in ("by_effect", "declared"):
         raise UsageError(f"approvals is {approvals!r}; give 'by_effect' or 'declared'")
     if model_retry is not None and not isinstance(model_retry, RetryPolicy):

@@ -13,12 +13,13 @@ from google.adk.events.event import Event
 from google.adk.sessions.session import Session
 
 from perdure.adk import seams
+from perdure.adk.bodies import ToolThreads
 from perdure.adk.conductor import Conductor
 from perdure.adk.determinism import TurnClock
 from perdure.adk.effects import ToolRules
 from perdure.adk.history import is_stored, item_of, keeps_its_types, message_of
 from perdure.session.model import InterruptKind
-from perdure.session.policy import RetryPolicy
+from perdure.session.policy import RetryPolicy, ToolEffect
 from perdure.session.runner import ControlCall, NewMessage, TurnLog, TurnStart
 
 DEFAULT_MODEL_RETRY = RetryPolicy()
@@ -31,6 +32,8 @@ class TurnSettings:
     rules: ToolRules
     model_retry: RetryPolicy
     model_timeout: timedelta | None
+    code_effect: ToolEffect
+    threads: ToolThreads
 
 
 class Outbox:
@@ -104,6 +107,10 @@ class TurnCore:
     """Call id -> what the confirmation gate of the tool said."""
     model_calls: dict[str, int] = field(default_factory=dict[str, int])
     """Path -> model calls made on it."""
+    done_once: dict[str, int] = field(default_factory=dict[str, int])
+    """Place -> what ``once`` has made there."""
+    code_runs: dict[str, int] = field(default_factory=dict[str, int])
+    """Place -> code executions asked for there."""
 
 
 current_turn: ContextVar[TurnCore | None] = ContextVar("perdure_current_turn", default=None)

@@ -34,6 +34,10 @@ class TurnClock:
             self._now_us += 1
         return self._now_us / 1_000_000
 
+    def peek(self) -> float:
+        """Seconds since the epoch, at which the clock stands; reading it so does not move it."""
+        return self._now_us / 1_000_000
+
     def freeze(self) -> None:
         """Stands still until the next ``advance``: what is read meanwhile a replay will not read."""
         self._frozen = True
@@ -86,6 +90,11 @@ def suspend() -> seams.Providers:
     providers = seams.current_providers()
     seams.set_providers(seams.REAL_PROVIDERS)
     return providers
+
+
+def is_suspended() -> bool:
+    """Whether this is code that a replay does not run: the body of a tool, a model."""
+    return seams.current_providers() == seams.REAL_PROVIDERS
 
 
 def resume(providers: seams.Providers) -> None:

@@ -26,9 +26,9 @@ from perdure.adk import determinism, seams
 from perdure.adk.core import TurnCore, current_turn
 from perdure.adk.failures import decode_error, encode_error
 from perdure.adk.lanes import LaneId
+from perdure.adk.once import record
 from perdure.adk.retries import is_transient
 from perdure.adk.tools import make_tools_durable
-from perdure.errors import PayloadTooLarge
 from perdure.session.model import AgentEventType, JsonObject, Usage
 
 _INSTALLED = "_perdure_installed"
@@ -198,21 +198,7 @@ class _ModelCall:
         recorded = _Recorded(error=None if error is None else encode_error(error))
         recorded.responses = attempts.responses
         _fill_call_ids(core, key, attempts.responses)
-        try:
-            call = await core.log.record_model_call(
-                key, recorded.model_dump_json(exclude_none=True), _usage(attempts), core.log.now_ms()
-            )
-        except asyncio.CancelledError:
-            core.conductor.parking.guard()
-            raise
-        except PayloadTooLarge:
-            raise  # the application's doing: its callbacks may see it
-        except Exception as failure:  # noqa: BLE001  (the engine's trouble: no callback may swallow it)
-            core.conductor.fail(failure)
-            await core.conductor.parking.for_ever()
-        finally:
-            core.clock.thaw()
-        core.clock.advance(call.settled_at_ms)
+        await record(core, key, recorded.model_dump_json(exclude_none=True), _usage(attempts))
         return recorded
 
 

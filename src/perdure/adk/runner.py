@@ -20,7 +20,7 @@ from google.adk.sessions.base_session_service import GetSessionConfig
 from google.adk.sessions.session import Session
 from pydantic import ValidationError
 
-from perdure.adk import model, seams, telemetry
+from perdure.adk import code, model, seams, telemetry
 from perdure.adk.bodies import SyncTools, ToolThreads
 from perdure.adk.checks import check_application, check_options, check_run_config, fingerprint
 from perdure.adk.closing import closing_messages
@@ -65,12 +65,13 @@ class AdkAgentRunner:
         model_retry: RetryPolicy | None = None,
         model_timeout: timedelta | None = None,
         sync_tools_in_threads: bool = True,
+        code_execution_effect: ToolEffect = ToolEffect.NON_IDEMPOTENT_WRITE,
     ) -> None:
         seams.check_seams()
         seams.load_early()
         policies = dict(tool_policies or {})
         app, tools = check_application(agent, flow_type, policies)
-        check_options(default_tool_effect, approvals, model_retry, model_timeout, user_id)
+        check_options(default_tool_effect, code_execution_effect, approvals, model_retry, model_timeout, user_id)
         self._run_config = run_config or RunConfig(streaming_mode=StreamingMode.SSE)
         check_run_config(self._run_config, "run_config")
         self._definition = fingerprint(app, tools)
@@ -78,10 +79,13 @@ class AdkAgentRunner:
             rules=ToolRules(policies, default_tool_effect, approvals),
             model_retry=model_retry or DEFAULT_MODEL_RETRY,
             model_timeout=model_timeout,
+            code_effect=code_execution_effect,
+            threads=ToolThreads(),
         )
-        self._threads = ToolThreads() if sync_tools_in_threads else None
+        self._sync_tools_in_threads = sync_tools_in_threads
         self._warm = WarmSessions()
         model.install()
+        code.install()
         telemetry.install()
         self._runner = Runner(
             app=app.model_copy(update={"plugins": [WatcherPlugin(), *app.plugins, AnswererPlugin()]}),
@@ -166,9 +170,9 @@ class AdkAgentRunner:
 
     def _sync_tools(self, config: RunConfig) -> SyncTools | None:
         """An explicit thread pool of the run configuration is ADK's own business: there, calls may overlap."""
-        if self._threads is None or config.tool_thread_pool_config is not None:
+        if not self._sync_tools_in_threads or config.tool_thread_pool_config is not None:
             return None
-        return SyncTools(self._threads)
+        return SyncTools(self._settings.threads)
 
     async def _session(self, start: TurnStart, log: TurnLog, limits: GetSessionConfig | None) -> Session:
         state = await log.load_state()

@@ -9,6 +9,7 @@ flow is built; it raises ``FrameworkDrift`` rather than letting a durable turn g
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -24,6 +25,7 @@ from google.adk.events.event import Event
 from google.adk.events.event_actions import EventActions
 from google.adk.flows.llm_flows import functions
 from google.adk.flows.llm_flows.base_llm_flow import BaseLlmFlow
+from google.adk.flows.llm_flows.extensions import _code_execution
 from google.adk.flows.llm_flows.tools import _caller
 from google.adk.models.base_llm import BaseLlm
 from google.adk.models.llm_request import LlmRequest
@@ -99,6 +101,21 @@ def use_inference_span() -> InferenceSpan:
 def set_use_inference_span(function: InferenceSpan) -> None:
     """Replaces ``use_inference_span`` for the whole process."""
     setattr(tracing, "use_inference_span", function)  # noqa: B010  (its declared type is narrower than its use)
+
+
+class _AsyncioFor:
+    """``asyncio`` as one module of ADK sees it: with another ``to_thread``."""
+
+    def __init__(self, to_thread: Callable[..., Awaitable[Any]]) -> None:
+        self.to_thread = to_thread
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(asyncio, name)
+
+
+def set_code_execution_thread(to_thread: Callable[..., Awaitable[Any]]) -> None:
+    """Makes ADK's code execution call ``to_thread`` where it calls ``asyncio.to_thread``, in the whole process."""
+    setattr(_code_execution, "asyncio", _AsyncioFor(to_thread))  # noqa: B010  (its declared type is the module's)
 
 
 def invocation_of(context: ToolContext) -> InvocationContext:
@@ -268,6 +285,10 @@ def load_early() -> None:
             importlib.import_module(module)
 
 
+_TO_THREAD = "await asyncio.to_thread("
+"""How ADK's code execution gets into a thread."""
+
+
 def _find(seam: Seam) -> object:
     try:
         found: object = importlib.import_module(seam.module)
@@ -311,6 +332,8 @@ def _check_shapes() -> None:
     tool = FunctionTool(check_seam)
     if not hasattr(getattr(tool, "_spec", None), "is_generator"):
         raise drifted(Seam("google.adk.tools.function_tool", "FunctionTool._spec.is_generator"), "no such attribute")
+    if _TO_THREAD not in inspect.getsource(_code_execution):
+        raise drifted(Seam("google.adk.flows.llm_flows.extensions", "_code_execution"), f"it does not call {_TO_THREAD}")
     if "invocation_id" not in Event.model_fields:
         raise drifted(Seam("google.adk.events.event", "Event.invocation_id"), "no such field")
 
