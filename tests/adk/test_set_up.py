@@ -9,7 +9,6 @@ import pytest
 from google.adk.agents import BaseAgent, LlmAgent, RunConfig
 from google.adk.agents.run_config import StreamingMode  # type: ignore[attr-defined]  # ADK's documented import
 from google.adk.apps.app import App
-from google.adk.code_executors import BuiltInCodeExecutor, UnsafeLocalCodeExecutor
 from google.adk.planners import PlanReActPlanner
 from google.adk.plugins.base_plugin import BasePlugin
 from google.adk.tools.agent_tool import AgentTool
@@ -94,7 +93,6 @@ def test_options(options: dict[str, Any], words: str) -> None:
         ({"tools": [stream]}, "'stream' is a generator"),
         ({"tools": [_Toolset()]}, "_Toolset lists its tools at run time"),
         ({"sub_agents": [LlmAgent(name="sub", model=ScriptedModel())]}, "sub_agents"),
-        ({"code_executor": UnsafeLocalCodeExecutor()}, "code_executor=UnsafeLocalCodeExecutor"),
         ({"mode": "task"}, "mode"),
     ],
 )

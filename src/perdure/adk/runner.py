@@ -29,6 +29,7 @@ from perdure.adk.core import DEFAULT_MODEL_RETRY, Outbox, TurnCore, TurnSettings
 from perdure.adk.determinism import TurnClock
 from perdure.adk.effects import ToolRules
 from perdure.adk.history import content_of, events_of
+from perdure.adk.kept import KeptArtifacts, KeptMemory
 from perdure.adk.plugins import AnswererPlugin, WatcherPlugin
 from perdure.adk.services import TurnSessionService
 from perdure.adk.turn import AdkLiveTurn
@@ -90,8 +91,8 @@ class AdkAgentRunner:
         self._runner = Runner(
             app=app.model_copy(update={"plugins": [WatcherPlugin(), *app.plugins, AnswererPlugin()]}),
             session_service=TurnSessionService(),
-            artifact_service=artifact_service,
-            memory_service=memory_service,
+            artifact_service=None if artifact_service is None else KeptArtifacts(artifact_service),
+            memory_service=None if memory_service is None else KeptMemory(memory_service),
             credential_service=credential_service,
         )
 
