@@ -9,6 +9,7 @@ import pytest
 from google.adk.agents import BaseAgent, LlmAgent, RunConfig
 from google.adk.agents.run_config import StreamingMode  # type: ignore[attr-defined]  # ADK's documented import
 from google.adk.apps.app import App
+from google.adk.code_executors import BuiltInCodeExecutor
 from google.adk.planners import PlanReActPlanner
 from google.adk.plugins.base_plugin import BasePlugin
 from google.adk.tools.agent_tool import AgentTool
@@ -91,7 +92,6 @@ def test_options(options: dict[str, Any], words: str) -> None:
         ({"tools": [LongRunningFunctionTool(look)]}, "'look' is long-running"),
         ({"tools": [AgentTool(LlmAgent(name="inner", model=ScriptedModel()))]}, "'inner' runs another agent"),
         ({"tools": [stream]}, "'stream' is a generator"),
-        ({"tools": [_Toolset()]}, "_Toolset lists its tools at run time"),
         ({"sub_agents": [LlmAgent(name="sub", model=ScriptedModel())]}, "sub_agents"),
         ({"mode": "task"}, "mode"),
     ],

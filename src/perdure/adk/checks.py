@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any, cast
 
@@ -18,6 +18,7 @@ from google.adk.tools.base_toolset import BaseToolset
 from google.adk.tools.function_tool import FunctionTool
 
 from perdure.adk import seams
+from perdure.adk.declared import DeclaredToolsets, known_names, prefixed
 from perdure.adk.plugins import ANSWERER, WATCHER
 from perdure.adk.tools import check_stand_in, unsupported
 from perdure.errors import UsageError
@@ -28,8 +29,8 @@ _NOT_YET = "which a durable flow does not support yet"
 
 def check_application(
     agent: object, flow_type: str, policies: Mapping[str, ToolPolicy]
-) -> tuple[App, dict[str, BaseTool]]:
-    """The application of a flow and its tools by name.
+) -> tuple[App, dict[str, BaseTool], DeclaredToolsets]:
+    """The application of a flow, its tools by name as far as they are part of the code, and its toolsets.
 
     Raises:
         UsageError: its shape, a tool of it or a policy is wrong or not supported.
@@ -37,9 +38,10 @@ def check_application(
     app = _app_of(agent, flow_type)
     root = cast(LlmAgent, app.root_agent)
     _check_agent(root)
+    toolsets = [entry for entry in root.tools if isinstance(entry, BaseToolset)]
     tools = _tools_of(root)
-    _check_policies(policies, tools)
-    return app, tools
+    _check_policies(policies, tools, toolsets)
+    return app, tools, DeclaredToolsets(toolsets, policies.keys() - tools.keys())
 
 
 def _app_of(agent: object, flow_type: str) -> App:
@@ -90,6 +92,10 @@ def _tools_of(agent: LlmAgent) -> dict[str, BaseTool]:
     """
     found: dict[str, BaseTool] = {}
     for entry in cast(list[object], agent.tools):  # pyright: ignore[reportUnknownMemberType]  (ADK's bare Callable)
+        if isinstance(entry, BaseToolset):
+            for tool in seams.openapi_tools(entry) or ():
+                found.setdefault(prefixed(entry, tool.name), tool)
+            continue
         tool = _tool_of(agent, entry)
         reason = unsupported(tool)
         if reason is not None:
@@ -106,29 +112,30 @@ def _tools_of(agent: LlmAgent) -> dict[str, BaseTool]:
 def _tool_of(agent: LlmAgent, entry: object) -> BaseTool:
     if isinstance(entry, BaseTool):
         return entry
-    if isinstance(entry, BaseToolset):
-        kind = type(entry).__name__
-        raise UsageError(
-            f"agent {agent.name!r}: {kind} lists its tools at run time, {_NOT_YET}; put the tools themselves into tools"
-        )
     if callable(entry):
         return FunctionTool(entry)
     raise UsageError(f"agent {agent.name!r}: {type(entry).__name__} in tools is a workflow node, {_NOT_YET}")
 
 
-def _check_policies(policies: Mapping[str, ToolPolicy], tools: Mapping[str, BaseTool]) -> None:
+def _check_policies(
+    policies: Mapping[str, ToolPolicy], tools: Mapping[str, BaseTool], toolsets: Sequence[BaseToolset]
+) -> None:
     """Refuses a policy that is none, or that is for a tool which is not there.
+
+    A toolset that must be asked for its names may have any; its first listing shows.
 
     Raises:
         UsageError: names the tool.
     """
+    of_toolsets = [known_names(toolset) for toolset in toolsets]
+    possible = set(tools).union(*(names for names in of_toolsets if names is not None))
     for name, policy in policies.items():
         if not isinstance(cast(object, policy), ToolPolicy):
             raise UsageError(
                 f"tool_policies[{name!r}] is {policy!r}; give a ToolPolicy, such as ToolPolicy(ToolEffect.READ)"
             )
-        if name not in tools:
-            known = ", ".join(sorted(tools)) or "none"
+        if name not in possible and None not in of_toolsets:
+            known = ", ".join(sorted(possible)) or "none"
             raise UsageError(f"tool_policies names {name!r}, but the agent has no such tool (it has: {known})")
 
 

@@ -70,7 +70,9 @@ async def _execute(
             retry=retry_of(policy),
         )
 
-    run = ToolRun(_Execution(execute, given, core.settings.threads), dict(arguments), context, contextvars.copy_context())
+    run = ToolRun(
+        _Execution(execute, given, core.settings.threads), dict(arguments), context, contextvars.copy_context()
+    )
     call = core.conductor.request(call_id, lane, CODE_EXECUTOR, arguments, build, run)
     await core.conductor.record_of(call)
     return _result(call)

@@ -9,12 +9,15 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import timedelta
 
+from google.adk.agents.invocation_context import InvocationContext
 from google.adk.events.event import Event
 from google.adk.sessions.session import Session
+from google.adk.tools.base_tool import BaseTool
 
 from perdure.adk import seams
 from perdure.adk.bodies import ToolThreads
 from perdure.adk.conductor import Conductor
+from perdure.adk.declared import DeclaredToolsets
 from perdure.adk.determinism import TurnClock
 from perdure.adk.effects import ToolRules
 from perdure.adk.history import is_stored, item_of, keeps_its_types, message_of
@@ -34,6 +37,7 @@ class TurnSettings:
     model_timeout: timedelta | None
     code_effect: ToolEffect
     threads: ToolThreads
+    toolsets: DeclaredToolsets
 
 
 class Outbox:
@@ -109,8 +113,16 @@ class TurnCore:
     """Path -> model calls made on it."""
     done_once: dict[str, int] = field(default_factory=dict[str, int])
     """Place -> what ``once`` has made there."""
+    listings: dict[str, list[BaseTool]] = field(default_factory=dict[str, "list[BaseTool]"])
+    """Place -> what a toolset listed there."""
     code_runs: dict[str, int] = field(default_factory=dict[str, int])
     """Place -> code executions asked for there."""
 
 
 current_turn: ContextVar[TurnCore | None] = ContextVar("perdure_current_turn", default=None)
+
+
+def path_of(invocation: InvocationContext) -> str:
+    """Where in the tree of agents an agent's run is: node path, branch, agent."""
+    agent = invocation.agent.name if invocation.agent else ""
+    return f"{invocation.node_path or ''}|{invocation.branch or ''}|{agent}"

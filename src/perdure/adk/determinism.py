@@ -103,6 +103,16 @@ def resume(providers: seams.Providers) -> None:
 
 
 @contextmanager
+def outside() -> Generator[None]:
+    """Inside, the real time, ids and random numbers: for what a replay does not run."""
+    providers = suspend()
+    try:
+        yield
+    finally:
+        resume(providers)
+
+
+@contextmanager
 def ids_from(*seed: object) -> Generator[None]:
     """Inside, ADK's ids depend on ``seed`` alone; the turn's own count does not move."""
     time_provider, outer, random_provider = seams.current_providers()

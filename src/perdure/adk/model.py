@@ -23,7 +23,7 @@ from google.genai import types
 from pydantic import BaseModel, ConfigDict, PrivateAttr
 
 from perdure.adk import determinism, seams
-from perdure.adk.core import TurnCore, current_turn
+from perdure.adk.core import TurnCore, current_turn, path_of
 from perdure.adk.failures import decode_error, encode_error
 from perdure.adk.lanes import LaneId
 from perdure.adk.once import record
@@ -103,7 +103,7 @@ class _ModelCall:
         self.inner = inner
         self._core = core
         self._lane: LaneId = (invocation.branch, agent)
-        self._path = f"{invocation.node_path or ''}|{invocation.branch or ''}|{agent}"
+        self._path = path_of(invocation)
 
     async def responses(self, llm_request: LlmRequest, stream: bool) -> AsyncGenerator[LlmResponse, None]:
         core = self._core

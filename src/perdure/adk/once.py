@@ -59,13 +59,11 @@ async def once(
 async def _produced(
     produce: Callable[[], Awaitable[JsonValue]], usage_of: Callable[[JsonValue], Usage]
 ) -> tuple[JsonObject, Usage]:
-    providers = determinism.suspend()
     try:
-        value = await produce()
+        with determinism.outside():
+            value = await produce()
     except Exception as error:  # noqa: BLE001  (it is what came out)
         return {"error": encode_error(error)}, NO_USAGE
-    finally:
-        determinism.resume(providers)
     return {"value": value}, usage_of(value)
 
 

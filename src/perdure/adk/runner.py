@@ -20,7 +20,7 @@ from google.adk.sessions.base_session_service import GetSessionConfig
 from google.adk.sessions.session import Session
 from pydantic import ValidationError
 
-from perdure.adk import code, model, seams, telemetry
+from perdure.adk import code, model, seams, telemetry, toolsets
 from perdure.adk.bodies import SyncTools, ToolThreads
 from perdure.adk.checks import check_application, check_options, check_run_config, fingerprint
 from perdure.adk.closing import closing_messages
@@ -71,7 +71,7 @@ class AdkAgentRunner:
         seams.check_seams()
         seams.load_early()
         policies = dict(tool_policies or {})
-        app, tools = check_application(agent, flow_type, policies)
+        app, tools, declared = check_application(agent, flow_type, policies)
         check_options(default_tool_effect, code_execution_effect, approvals, model_retry, model_timeout, user_id)
         self._run_config = run_config or RunConfig(streaming_mode=StreamingMode.SSE)
         check_run_config(self._run_config, "run_config")
@@ -82,11 +82,13 @@ class AdkAgentRunner:
             model_timeout=model_timeout,
             code_effect=code_execution_effect,
             threads=ToolThreads(),
+            toolsets=declared,
         )
         self._sync_tools_in_threads = sync_tools_in_threads
         self._warm = WarmSessions()
         model.install()
         code.install()
+        toolsets.install()
         telemetry.install()
         self._runner = Runner(
             app=app.model_copy(update={"plugins": [WatcherPlugin(), *app.plugins, AnswererPlugin()]}),
@@ -217,8 +219,12 @@ class AdkAgentRunner:
         return closing_messages(start, events_of(stored), calls, status, error, now_ms)
 
     async def close(self) -> None:
-        """Forgets the sessions that it keeps in memory.  Services, plugins and tools are the application's."""
+        """Forgets the sessions that it keeps in memory, and closes what its toolsets opened.
+
+        Services, plugins and tools are the application's.
+        """
         self._warm.clear()
+        await self._settings.toolsets.close()
 
 
 def _limited(events: list[Event], limits: GetSessionConfig | None) -> list[Event]:

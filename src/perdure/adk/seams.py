@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import importlib
 import inspect
+import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, suppress
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from typing import Any, cast
 
 from google.adk.agents.invocation_context import InvocationContext
 from google.adk.agents.llm.task._finish_task_tool import FinishTaskTool
+from google.adk.agents.readonly_context import ReadonlyContext
 from google.adk.events.event import Event
 from google.adk.events.event_actions import EventActions
 from google.adk.flows.llm_flows import functions
@@ -36,7 +38,9 @@ from google.adk.sessions.state import State
 from google.adk.telemetry import tracing
 from google.adk.tools import _node_tool
 from google.adk.tools.base_tool import BaseTool
+from google.adk.tools.base_toolset import BaseToolset
 from google.adk.tools.function_tool import FunctionTool
+from google.adk.tools.load_mcp_resource_tool import LoadMcpResourceTool
 from google.adk.tools.set_model_response_tool import SetModelResponseTool
 from google.adk.tools.tool_context import ToolContext
 from google.adk.utils import _callback_pipeline, _sync_runner
@@ -51,6 +55,7 @@ __all__ = ["FinishTaskTool", "NodeTool", "SetModelResponseTool", "check_seams"]
 NodeTool = _node_tool.NodeTool
 
 GetLlm = Callable[[BaseLlmFlow, InvocationContext], Awaitable[BaseLlm]]
+ListToolset = Callable[[BaseToolset, ReadonlyContext | None], Awaitable[list[BaseTool]]]
 InferenceSpan = Callable[[LlmRequest, InvocationContext, Event], AbstractAsyncContextManager[Any]]
 SyncCallableRunner = Callable[[Callable[..., Any], dict[str, Any]], Awaitable[Any]]
 
@@ -118,7 +123,84 @@ def set_code_execution_thread(to_thread: Callable[..., Awaitable[Any]]) -> None:
     setattr(_code_execution, "asyncio", _AsyncioFor(to_thread))  # noqa: B010  (its declared type is the module's)
 
 
-def invocation_of(context: ToolContext) -> InvocationContext:
+def list_toolset_method() -> ListToolset:
+    """``BaseToolset.get_tools_with_prefix``: the one method through which ADK lists a toolset."""
+    return cast(ListToolset, BaseToolset.get_tools_with_prefix)
+
+
+def set_list_toolset_method(method: ListToolset) -> None:
+    """Replaces ``BaseToolset.get_tools_with_prefix`` for the whole process."""
+    setattr(BaseToolset, "get_tools_with_prefix", method)  # noqa: B010  (it is declared final)
+
+
+def lists_once_per_invocation(toolset: BaseToolset) -> bool:
+    """Whether ADK lists the toolset once in an invocation, and not before each model call."""
+    return toolset._use_invocation_cache
+
+
+def openapi_tools(toolset: BaseToolset) -> Sequence[BaseTool] | None:
+    """All tools of an OpenAPI toolset, which it has from its specification; ``None``: it is another toolset."""
+    module = sys.modules.get(_OPENAPI_TOOLSET)
+    kind = None if module is None else module.OpenAPIToolset
+    if kind is None or not isinstance(toolset, kind) or type(toolset).get_tools is not kind.get_tools:
+        return None
+    return cast(Any, toolset)._tools
+
+
+_OPENAPI_TOOLSET = "google.adk.tools.openapi_tool.openapi_spec_parser.openapi_toolset"
+_MCP_TOOLSET = "google.adk.tools.mcp_tool.mcp_toolset"
+"""Slow to import, and MCP needs a package of its own.  Who has such a toolset has imported its module."""
+
+LOAD_MCP_RESOURCE = "load_mcp_resource"
+"""Name of the tool that an MCP toolset adds for the resources of its server."""
+
+
+def is_mcp_toolset(toolset: BaseToolset) -> bool:
+    module = sys.modules.get(_MCP_TOOLSET)
+    return module is not None and isinstance(toolset, module.McpToolset)
+
+
+def raw_mcp_tool(tool: BaseTool, toolset: BaseToolset) -> dict[str, Any] | None:
+    """What the server said of the tool; ``None`` unless it is a plain ``McpTool`` over the toolset's connections."""
+    if not is_mcp_toolset(toolset) or type(tool).__name__ not in ("McpTool", "MCPTool"):
+        return None
+    listed: Any = tool
+    if type(tool).__module__ != _MCP_TOOL or listed._mcp_session_manager is not cast(Any, toolset)._mcp_session_manager:
+        return None
+    raw: dict[str, Any] = listed.raw_mcp_tool.model_dump(mode="json", by_alias=True, exclude_none=True)
+    return raw
+
+
+_MCP_TOOL = "google.adk.tools.mcp_tool.mcp_tool"
+
+
+def mcp_tool_of(toolset: BaseToolset, raw: dict[str, Any]) -> BaseTool:
+    """An ``McpTool`` as the toolset makes it of what its server says of a tool."""
+    module, given = sys.modules[_MCP_TOOLSET], cast(Any, toolset)
+    tool: BaseTool = module.McpTool(
+        mcp_tool=module.McpBaseTool.model_validate(raw),
+        mcp_session_manager=given._mcp_session_manager,
+        auth_scheme=given._auth_scheme,
+        auth_credential=given._auth_credential,
+        require_confirmation=given._require_confirmation,
+        header_provider=given._header_provider,
+        progress_callback=given._progress_callback,
+        propagate_grounding_metadata=given._propagate_grounding_metadata,
+    )
+    return tool
+
+
+def loads_mcp_resources(tool: BaseTool, toolset: BaseToolset) -> bool:
+    """Whether the tool is the one that the toolset adds for the resources of its server."""
+    return type(tool) is LoadMcpResourceTool and cast(Any, tool._mcp_toolset) is toolset
+
+
+def mcp_resource_tool_of(toolset: BaseToolset) -> BaseTool:
+    """The tool for the resources of the toolset's server."""
+    return LoadMcpResourceTool(mcp_toolset=cast(Any, toolset))
+
+
+def invocation_of(context: ReadonlyContext) -> InvocationContext:
     """The invocation context itself (``get_invocation_context`` gives a copy)."""
     return context._invocation_context
 
@@ -333,7 +415,9 @@ def _check_shapes() -> None:
     if not hasattr(getattr(tool, "_spec", None), "is_generator"):
         raise drifted(Seam("google.adk.tools.function_tool", "FunctionTool._spec.is_generator"), "no such attribute")
     if _TO_THREAD not in inspect.getsource(_code_execution):
-        raise drifted(Seam("google.adk.flows.llm_flows.extensions", "_code_execution"), f"it does not call {_TO_THREAD}")
+        raise drifted(
+            Seam("google.adk.flows.llm_flows.extensions", "_code_execution"), f"it does not call {_TO_THREAD}"
+        )
     if "invocation_id" not in Event.model_fields:
         raise drifted(Seam("google.adk.events.event", "Event.invocation_id"), "no such field")
 
