@@ -11,7 +11,7 @@ from google.adk.agents.invocation_context import InvocationContext
 from google.adk.artifacts import InMemoryArtifactService
 from google.adk.code_executors import BaseCodeExecutor, UnsafeLocalCodeExecutor
 from google.adk.code_executors.code_execution_utils import CodeExecutionInput, CodeExecutionResult, File
-from pydantic import PrivateAttr
+from pydantic import Field, PrivateAttr
 from tests.adk.comparing import assert_as_plain, assert_survives_crashes
 from tests.adk.engine import Crash, Disk
 from tests.adk.model import ScriptedModel, says
@@ -25,7 +25,7 @@ from perdure.session.policy import ToolEffect
 class Notebook(BaseCodeExecutor):
     """Runs nothing: it answers from a list, and notes what it was given."""
 
-    answers: list[Any] = []
+    answers: list[Any] = Field(default_factory=list)
     _log: list[str] = PrivateAttr(default_factory=lambda: list[str]())
 
     def execute_code(

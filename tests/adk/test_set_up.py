@@ -12,7 +12,6 @@ from google.adk.apps.app import App
 from google.adk.code_executors import BuiltInCodeExecutor
 from google.adk.planners import PlanReActPlanner
 from google.adk.plugins.base_plugin import BasePlugin
-from google.adk.tools.agent_tool import AgentTool
 from google.adk.tools.base_tool import BaseTool
 from google.adk.tools.base_toolset import BaseToolset
 from google.adk.tools.long_running_tool import LongRunningFunctionTool
@@ -90,7 +89,6 @@ def test_options(options: dict[str, Any], words: str) -> None:
     [
         ({"tools": [look, twin()]}, "two tools named 'look'.*rename"),
         ({"tools": [LongRunningFunctionTool(look)]}, "'look' is long-running"),
-        ({"tools": [AgentTool(LlmAgent(name="inner", model=ScriptedModel()))]}, "'inner' runs another agent"),
         ({"tools": [stream]}, "'stream' is a generator"),
         ({"sub_agents": [LlmAgent(name="sub", model=ScriptedModel())]}, "sub_agents"),
         ({"mode": "task"}, "mode"),

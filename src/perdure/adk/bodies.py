@@ -12,9 +12,9 @@ from typing import Any, NoReturn
 from google.adk.tools.tool_confirmation import ToolConfirmation
 
 from perdure.adk import determinism, seams
+from perdure.adk.calls import Call, ToolRun
 from perdure.adk.codec import decode
 from perdure.adk.failures import error_info
-from perdure.adk.lanes import Call, ToolRun
 from perdure.adk.outcomes import AttemptBaseline, bare_failure, capture_failure, capture_success, shown_result
 from perdure.errors import ToolExecutionError, UsageError
 from perdure.session.runner import Approval, ToolOutcome, ToolRaised, ToolSucceeded
@@ -47,7 +47,7 @@ class ToolThreads:
             return await asyncio.shield(running)
         except asyncio.CancelledError as error:
             cancelled = error
-        await _when_over(running, cancelled)
+        return await _when_over(running, cancelled)
 
 
 def _start_thread(function: Callable[[], Any]) -> asyncio.Future[Any]:
@@ -110,7 +110,7 @@ class SyncTools:
                 return await asyncio.shield(running)
             except asyncio.CancelledError as error:
                 cancelled = error
-        await _when_over(running, cancelled)  # without the lock: the turn's other tools go on
+        return await _when_over(running, cancelled)  # without the lock: the turn's other tools go on
 
 
 async def _when_over(running: asyncio.Future[Any], cancelled: asyncio.CancelledError) -> NoReturn:

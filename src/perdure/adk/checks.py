@@ -19,7 +19,7 @@ from google.adk.tools.function_tool import FunctionTool
 
 from perdure.adk import seams
 from perdure.adk.declared import DeclaredToolsets, known_names, prefixed
-from perdure.adk.plugins import ANSWERER, WATCHER
+from perdure.adk.plugins import WATCHER
 from perdure.adk.tools import check_stand_in, unsupported
 from perdure.errors import UsageError
 from perdure.session.policy import RetryPolicy, ToolEffect, ToolPolicy
@@ -58,7 +58,7 @@ def _app_of(agent: object, flow_type: str) -> App:
             f"agent: the root is of type {type(root).__name__}, {_NOT_YET}; pass an LlmAgent or an App of one"
         )
     if isinstance(agent, App):
-        ours = [plugin.name for plugin in agent.plugins if plugin.name in (WATCHER, ANSWERER)]
+        ours = [plugin.name for plugin in agent.plugins if plugin.name == WATCHER]
         if ours:
             raise UsageError(f"App.plugins has a plugin named {ours[0]!r}, which is perdure's own name; rename it")
         return agent

@@ -15,11 +15,11 @@ from google.adk.sessions.state import State
 from google.genai import types
 
 from perdure.adk import seams
+from perdure.adk.answers import failure_response
 from perdure.adk.codec import UnknownType, plain
 from perdure.adk.determinism import derived_uuids
 from perdure.adk.history import USER, content_of, is_stored, message_of
 from perdure.adk.outcomes import Outcome, read_outcome, shown_result
-from perdure.adk.plugins import failure_response
 from perdure.session.model import (
     TOOL_CALL_NOT_RUN_ERROR_PREFIX,
     ErrorInfo,

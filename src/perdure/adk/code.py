@@ -1,4 +1,4 @@
-"""Code execution as a step: what an agent's code executor runs is asked for, recorded and never redone, like a tool call.
+"""Code execution as a step: what a code executor runs is asked for, recorded and never redone, like a tool call.
 
 ADK runs a code executor in the middle of its flow, in a thread.  ``install`` takes the place of that thread: within a
 durable turn the execution becomes a call of a tool that perdure makes for it; outside nothing changes.
@@ -21,9 +21,11 @@ from google.adk.tools.tool_context import ToolContext
 
 from perdure.adk import determinism, seams
 from perdure.adk.bodies import ToolThreads
+from perdure.adk.calls import Call, ToolRun
 from perdure.adk.core import TurnCore, current_turn
 from perdure.adk.effects import retry_of
-from perdure.adk.lanes import Call, LaneId, ToolRun
+from perdure.adk.runs import Run, current_run
+from perdure.adk.tools import path_of
 from perdure.session.model import OUTCOME_UNKNOWN_TOOL_RESULT, JsonObject, RecordStatus
 from perdure.session.policy import ToolPolicy
 from perdure.session.runner import CallRequest
@@ -53,8 +55,9 @@ async def _execute(
     core: TurnCore, execute: Execute, invocation: InvocationContext, given: CodeExecutionInput
 ) -> CodeExecutionResult:
     core.conductor.parking.guard()
-    lane: LaneId = (invocation.branch, invocation.agent.name if invocation.agent else "")
-    call_id = _call_id(core, lane)
+    run = current_run.get()
+    assert run is not None, "the code of a turn always belongs to a run"
+    call_id = _call_id(core, run)
     context = ToolContext(invocation, function_call_id=call_id)
     arguments = _arguments(given)
     policy = ToolPolicy(core.settings.code_effect)
@@ -65,34 +68,33 @@ async def _execute(
             group=group,
             tool_name=CODE_EXECUTOR,
             arguments=arguments,
-            agent_name=lane[1],
+            agent_name=invocation.agent.name if invocation.agent else "",
+            path=path_of(run, context),
             effect=policy.effect,
             retry=retry_of(policy),
         )
 
-    run = ToolRun(
+    tool_run = ToolRun(
         _Execution(execute, given, core.settings.threads), dict(arguments), context, contextvars.copy_context()
     )
-    call = core.conductor.request(call_id, lane, CODE_EXECUTOR, arguments, build, run)
+    call = core.conductor.request(call_id, run, CODE_EXECUTOR, arguments, build, tool_run)
     await core.conductor.record_of(call)
     return _result(call)
 
 
-def _call_id(core: TurnCore, lane: LaneId) -> str:
-    """An id that a replay gives to the same execution.  The call is one of the lane's last model call, if it made one."""
-    floor = core.conductor.floor
-    model_key = floor.lane(lane).model_key
-    place = model_key or "|".join(str(part) for part in lane)
+def _call_id(core: TurnCore, run: Run) -> str:
+    """An id that a replay gives to the same execution, which is one of the run's last model call, if any."""
+    place = run.model_key or run.id
     number = core.code_runs[place] = core.code_runs.get(place, 0) + 1
     with determinism.ids_from(core.start.turn_id, "code", place, number):
         call_id = seams.new_function_call_id()
-    if model_key:
-        floor.note_calls(model_key, [call_id])
+    if run.model_key:
+        core.conductor.floor.note_calls(run.model_key, [call_id])
     return call_id
 
 
 def _arguments(given: CodeExecutionInput) -> JsonObject:
-    """What the journal has of an execution.  Files are in the messages already: their digest says whether they match."""
+    """What the journal has of an execution.  Files are in the messages: a digest says whether they match."""
     arguments: JsonObject = {"code": given.code}
     if given.input_files:
         arguments["input_files"] = [_described(file) for file in given.input_files]

@@ -21,6 +21,7 @@ from perdure.adk.declared import DeclaredToolsets
 from perdure.adk.determinism import TurnClock
 from perdure.adk.effects import ToolRules
 from perdure.adk.history import is_stored, item_of, keeps_its_types, message_of
+from perdure.adk.runs import Run
 from perdure.session.model import InterruptKind
 from perdure.session.policy import RetryPolicy, ToolEffect
 from perdure.session.runner import ControlCall, NewMessage, TurnLog, TurnStart
@@ -111,18 +112,20 @@ class TurnCore:
     """Call id -> what the confirmation gate of the tool said."""
     model_calls: dict[str, int] = field(default_factory=dict[str, int])
     """Path -> model calls made on it."""
-    done_once: dict[str, int] = field(default_factory=dict[str, int])
-    """Place -> what ``once`` has made there."""
     listings: dict[str, list[BaseTool]] = field(default_factory=dict[str, "list[BaseTool]"])
     """Place -> what a toolset listed there."""
     code_runs: dict[str, int] = field(default_factory=dict[str, int])
     """Place -> code executions asked for there."""
 
+    def place_of(self, run: Run, invocation: InvocationContext) -> str:
+        """Where in the tree of agents the agent of a run is; the same whenever it runs there again."""
+        agent = invocation.agent.name if invocation.agent else ""
+        scope = [run.scope] if run.scope else []
+        return self.key("|".join((*scope, invocation.node_path or "", invocation.branch or "", agent)))
+
+    def key(self, place: str) -> str:
+        """The key of what is at a place: not that of an earlier leg."""
+        return place if self.start.leg == 1 else f"leg{self.start.leg}|{place}"
+
 
 current_turn: ContextVar[TurnCore | None] = ContextVar("perdure_current_turn", default=None)
-
-
-def path_of(invocation: InvocationContext) -> str:
-    """Where in the tree of agents an agent's run is: node path, branch, agent."""
-    agent = invocation.agent.name if invocation.agent else ""
-    return f"{invocation.node_path or ''}|{invocation.branch or ''}|{agent}"

@@ -79,8 +79,8 @@ class DeclaredToolsets:
             return None
         name, offered = min(self._unplaced), ", ".join(sorted(self._offered)) or "none"
         return UsageError(
-            f"tool_policies names {name!r}, but no agent has such a tool and no toolset offers it (they offer: {offered});"
-            " correct the name, or take the policy out"
+            f"tool_policies names {name!r}, but no agent has such a tool and no toolset offers it (they offer: "
+            f"{offered}); correct the name, or take the policy out"
         )
 
     async def close(self) -> None:

@@ -22,12 +22,16 @@ from perdure.adk.once import once
 from perdure.session.model import JsonValue
 
 
-async def _write(place: str, make: Callable[[], Awaitable[JsonValue]]) -> JsonValue:
+async def _write(name: str, make: Callable[[], Awaitable[JsonValue]]) -> JsonValue:
     core = current_turn.get()
     if core is None or determinism.is_suspended():
         return await make()
-    core.conductor.parking.guard()
-    return await once(core, place, make)
+    return await once(core, name, lambda: _outside(make))
+
+
+async def _outside(make: Callable[[], Awaitable[JsonValue]]) -> JsonValue:
+    with determinism.outside():
+        return await make()
 
 
 class KeptArtifacts(BaseArtifactService):
@@ -54,7 +58,7 @@ class KeptArtifacts(BaseArtifactService):
         given["session_id"] = session_id
         if custom_metadata is not None:  # a service of the application may be older than this argument
             given["custom_metadata"] = custom_metadata
-        version = await _write(f"artifact|{filename}", lambda: self._inner.save_artifact(**given))
+        version = await _write(f"artifact {filename}", lambda: self._inner.save_artifact(**given))
         return cast(int, version)
 
     async def delete_artifact(
@@ -62,7 +66,7 @@ class KeptArtifacts(BaseArtifactService):
     ) -> None:
         """Deletes an artifact; a replay does not delete it again."""
         await _write(
-            f"delete artifact|{filename}",
+            f"delete artifact {filename}",
             lambda: self._inner.delete_artifact(
                 app_name=app_name, user_id=user_id, filename=filename, session_id=session_id
             ),

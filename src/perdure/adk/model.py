@@ -11,7 +11,6 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any, cast
 
 from google.adk.agents.invocation_context import InvocationContext
 from google.adk.flows.llm_flows.base_llm_flow import BaseLlmFlow
@@ -23,12 +22,13 @@ from google.genai import types
 from pydantic import BaseModel, ConfigDict, PrivateAttr
 
 from perdure.adk import determinism, seams
-from perdure.adk.core import TurnCore, current_turn, path_of
+from perdure.adk.core import TurnCore, current_turn
 from perdure.adk.failures import decode_error, encode_error
-from perdure.adk.lanes import LaneId
 from perdure.adk.once import record
 from perdure.adk.retries import is_transient
+from perdure.adk.runs import current_run
 from perdure.adk.tools import make_tools_durable
+from perdure.adk.usage import usage_of
 from perdure.session.model import AgentEventType, JsonObject, Usage
 
 _INSTALLED = "_perdure_installed"
@@ -50,6 +50,12 @@ class _Attempts:
     responses: list[LlmResponse] = field(default_factory=list[LlmResponse])
     requests: int = 0
     error: Exception | None = None
+
+    @property
+    def usage(self) -> Usage:
+        """What they cost.  The numbers of one request are cumulative: its last ones count."""
+        reported = [response.usage_metadata for response in self.responses if response.usage_metadata is not None]
+        return usage_of(reported[-1] if reported else None, self.requests)
 
 
 def install() -> None:
@@ -99,18 +105,19 @@ class _ModelCall:
     """One model call of a durable turn.  (Apart from ``DurableModel``: a pydantic object is slow to look into.)"""
 
     def __init__(self, inner: BaseLlm, core: TurnCore, invocation: InvocationContext) -> None:
-        agent = invocation.agent.name if invocation.agent else ""
         self.inner = inner
         self._core = core
-        self._lane: LaneId = (invocation.branch, agent)
-        self._path = path_of(invocation)
+        run = current_run.get()
+        assert run is not None, "an agent always runs in a run"
+        self._run = run
+        self._path = core.place_of(run, invocation)
 
     async def responses(self, llm_request: LlmRequest, stream: bool) -> AsyncGenerator[LlmResponse, None]:
         core = self._core
-        make_tools_durable(llm_request)  # callbacks may have put other tools in
+        make_tools_durable(llm_request.tools_dict)  # callbacks may have put other tools in
         number = core.model_calls[self._path] = core.model_calls.get(self._path, 0) + 1
         key = f"{self._path}|{number}"
-        record = await core.conductor.enter_model(self._lane, key)
+        record = await core.conductor.enter_model(self._run, key)
         if record is not None:
             recorded = _Recorded.model_validate_json(record.response)
         else:
@@ -120,7 +127,7 @@ class _ModelCall:
                     yield partial
             recorded = await self._record(key, attempts)
         calls = [call.id or "" for response in recorded.responses for call in _function_calls(response)]
-        core.conductor.leave_model(self._lane, key, calls)
+        core.conductor.leave_model(self._run, key, calls)
         for response in recorded.responses:
             yield response
         if recorded.error is not None:
@@ -198,7 +205,7 @@ class _ModelCall:
         recorded = _Recorded(error=None if error is None else encode_error(error))
         recorded.responses = attempts.responses
         _fill_call_ids(core, key, attempts.responses)
-        await record(core, key, recorded.model_dump_json(exclude_none=True), _usage(attempts))
+        await record(core, self._run, key, recorded.model_dump_json(exclude_none=True), attempts.usage)
         return recorded
 
 
@@ -218,15 +225,3 @@ def _fill_call_ids(core: TurnCore, key: str, responses: list[LlmResponse]) -> No
             if not call.id or call.id in used or core.conductor.floor.knows(call.id):
                 call.id = seams.new_function_call_id()
             used.add(call.id)
-
-
-def _usage(attempts: _Attempts) -> Usage:
-    reported = [response.usage_metadata for response in attempts.responses if response.usage_metadata is not None]
-    if not reported:
-        return Usage(model_calls=attempts.requests)
-    last = cast(Any, reported[-1])  # of one request it is cumulative
-    return Usage(
-        input_tokens=(last.prompt_token_count or 0) + (last.tool_use_prompt_token_count or 0),
-        output_tokens=(last.candidates_token_count or 0) + (last.thoughts_token_count or 0),
-        model_calls=attempts.requests,
-    )

@@ -11,44 +11,40 @@ import json
 from collections.abc import Awaitable, Callable
 from typing import cast
 
-from perdure.adk import determinism
 from perdure.adk.codec import dumps
 from perdure.adk.core import TurnCore
 from perdure.adk.failures import decode_error, encode_error
+from perdure.adk.runs import Run
 from perdure.errors import PayloadTooLarge
 from perdure.session.model import JsonObject, JsonValue, Usage
 from perdure.session.runner import ModelCall
 
-NO_USAGE = Usage()
-
 
 async def once(
     core: TurnCore,
-    place: str,
+    name: str,
     produce: Callable[[], Awaitable[JsonValue]],
     *,
-    usage_of: Callable[[JsonValue], Usage] = lambda _: NO_USAGE,
+    usage: Callable[[], Usage] = Usage,
 ) -> JsonValue:
     """What ``produce`` gives, made once in the turn; *at least once* when a crash comes before the record.
 
     Args:
-        place: where in the turn; the same in a replay.  What is done there again and again is numbered.
-        produce: runs with the real clock, ids and random numbers.
+        name: what it is.  Together with the current run, and numbered if there are several of that name, it says where
+            in the turn it is done.
+        produce: its time stands still, and its ids are its own.
+        usage: what that cost, when it is over.
 
     Raises:
         Exception: what ``produce`` raised, in every replay, too.
     """
-    number = core.done_once[place] = core.done_once.get(place, 0) + 1
-    key = f"{place}|{number}"
-    lane = (None, key)
-    conductor = core.conductor
-    call = await conductor.enter_model(lane, key)
-    try:
+    with core.conductor.run(name) as run:
+        key = core.key(run.id)
+        run.last_time = core.clock.peek()
+        call = await core.conductor.enter_model(run, key)
         if call is None:
-            result, usage = await _produced(produce, usage_of)
-            call = await record(core, key, dumps(result), usage)
-    finally:
-        conductor.end_lane(lane)
+            result = await _produced(produce)
+            call = await record(core, run, key, dumps(result), usage())
     recorded: JsonObject = json.loads(call.response)
     error = recorded.get("error")
     if error is not None:
@@ -56,19 +52,15 @@ async def once(
     return recorded["value"]
 
 
-async def _produced(
-    produce: Callable[[], Awaitable[JsonValue]], usage_of: Callable[[JsonValue], Usage]
-) -> tuple[JsonObject, Usage]:
+async def _produced(produce: Callable[[], Awaitable[JsonValue]]) -> JsonObject:
     try:
-        with determinism.outside():
-            value = await produce()
+        return {"value": await produce()}
     except Exception as error:  # noqa: BLE001  (it is what came out)
-        return {"error": encode_error(error)}, NO_USAGE
-    return {"value": value}, usage_of(value)
+        return {"error": encode_error(error)}
 
 
-async def record(core: TurnCore, key: str, response: str, usage: Usage) -> ModelCall:
-    """Records what came out of something, before anything follows from it.
+async def record(core: TurnCore, run: Run, key: str, response: str, usage: Usage) -> ModelCall:
+    """Records what came out of something that a run did, and returns when it may go on with it.
 
     Raises:
         PayloadTooLarge: it is larger than the store takes.
@@ -83,7 +75,5 @@ async def record(core: TurnCore, key: str, response: str, usage: Usage) -> Model
     except Exception as failure:  # noqa: BLE001  (the engine's trouble: no callback may swallow it)
         core.conductor.fail(failure)
         await core.conductor.parking.for_ever()
-    finally:
-        core.clock.thaw()
-    core.clock.advance(call.settled_at_ms)
+    await core.conductor.settle_model(run, call)
     return call

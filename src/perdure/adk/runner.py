@@ -20,17 +20,18 @@ from google.adk.sessions.base_session_service import GetSessionConfig
 from google.adk.sessions.session import Session
 from pydantic import ValidationError
 
-from perdure.adk import code, model, seams, telemetry, toolsets
+from perdure.adk import code, model, seams, telemetry, toolsets, tracking
 from perdure.adk.bodies import SyncTools, ToolThreads
 from perdure.adk.checks import check_application, check_options, check_run_config, fingerprint
 from perdure.adk.closing import closing_messages
+from perdure.adk.compaction import durable_compaction
 from perdure.adk.conductor import Conductor
 from perdure.adk.core import DEFAULT_MODEL_RETRY, Outbox, TurnCore, TurnSettings
-from perdure.adk.determinism import TurnClock
+from perdure.adk.determinism import TurnClock, ids_of_run
 from perdure.adk.effects import ToolRules
 from perdure.adk.history import content_of, events_of
 from perdure.adk.kept import KeptArtifacts, KeptMemory
-from perdure.adk.plugins import AnswererPlugin, WatcherPlugin
+from perdure.adk.plugins import WatcherPlugin
 from perdure.adk.services import TurnSessionService
 from perdure.adk.turn import AdkLiveTurn
 from perdure.adk.warm import WarmSessions
@@ -89,9 +90,15 @@ class AdkAgentRunner:
         model.install()
         code.install()
         toolsets.install()
+        tracking.install()
         telemetry.install()
         self._runner = Runner(
-            app=app.model_copy(update={"plugins": [WatcherPlugin(), *app.plugins, AnswererPlugin()]}),
+            app=app.model_copy(
+                update={
+                    "plugins": [WatcherPlugin(), *app.plugins],
+                    "events_compaction_config": durable_compaction(app.events_compaction_config),
+                }
+            ),
             session_service=TurnSessionService(),
             artifact_service=None if artifact_service is None else KeptArtifacts(artifact_service),
             memory_service=None if memory_service is None else KeptMemory(memory_service),
@@ -149,7 +156,7 @@ class AdkAgentRunner:
             settings=self._settings,
             session=session,
             clock=clock,
-            conductor=Conductor(recorded, clock, log.nudge),
+            conductor=Conductor(recorded, clock, log.nudge, ids_of_run(start)),
             outbox=Outbox(start.turn_id, recorded.stored_messages),
         )
         content = content_of(start.message)

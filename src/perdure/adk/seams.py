@@ -13,13 +13,14 @@ import asyncio
 import importlib
 import inspect
 import sys
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from random import Random
 from typing import Any, cast
 
+from google.adk.agents.base_agent import BaseAgent
 from google.adk.agents.invocation_context import InvocationContext
 from google.adk.agents.llm.task._finish_task_tool import FinishTaskTool
 from google.adk.agents.readonly_context import ReadonlyContext
@@ -28,7 +29,7 @@ from google.adk.events.event_actions import EventActions
 from google.adk.flows.llm_flows import functions
 from google.adk.flows.llm_flows.base_llm_flow import BaseLlmFlow
 from google.adk.flows.llm_flows.extensions import _code_execution
-from google.adk.flows.llm_flows.tools import _caller
+from google.adk.flows.llm_flows.tools import _batch_executor, _caller, _error_handler
 from google.adk.models.base_llm import BaseLlm
 from google.adk.models.llm_request import LlmRequest
 from google.adk.platform import _random as platform_random
@@ -43,7 +44,7 @@ from google.adk.tools.function_tool import FunctionTool
 from google.adk.tools.load_mcp_resource_tool import LoadMcpResourceTool
 from google.adk.tools.set_model_response_tool import SetModelResponseTool
 from google.adk.tools.tool_context import ToolContext
-from google.adk.utils import _callback_pipeline, _sync_runner
+from google.adk.utils import _sync_runner
 from google.adk.version import __version__ as adk_version
 from google.genai import types
 from pydantic import BaseModel
@@ -56,6 +57,9 @@ NodeTool = _node_tool.NodeTool
 
 GetLlm = Callable[[BaseLlmFlow, InvocationContext], Awaitable[BaseLlm]]
 ListToolset = Callable[[BaseToolset, ReadonlyContext | None], Awaitable[list[BaseTool]]]
+RunAgent = Callable[[BaseAgent, InvocationContext], AsyncGenerator[Event, None]]
+RunCalls = Callable[..., Awaitable[Event | None]]
+RunCall = Callable[..., Awaitable[Event | None]]
 InferenceSpan = Callable[[LlmRequest, InvocationContext, Event], AbstractAsyncContextManager[Any]]
 SyncCallableRunner = Callable[[Callable[..., Any], dict[str, Any]], Awaitable[Any]]
 
@@ -96,6 +100,46 @@ def get_llm_method() -> GetLlm:
 def set_get_llm_method(method: GetLlm) -> None:
     """Replaces ``BaseLlmFlow._get_llm`` for the whole process."""
     setattr(BaseLlmFlow, "_get_llm", method)  # noqa: B010  (a plain assignment to a method is a type error)
+
+
+def agent_run_method() -> RunAgent:
+    """``BaseAgent.run_async``: what every run of an agent passes, whoever runs it."""
+    return BaseAgent.run_async
+
+
+def set_agent_run_method(method: RunAgent) -> None:
+    """Replaces ``BaseAgent.run_async`` for the whole process."""
+    setattr(BaseAgent, "run_async", method)  # noqa: B010  (a plain assignment to a method is a type error)
+
+
+def call_batch_function() -> RunCalls:
+    """``handle_function_call_list_async``: what the tool calls of one model response pass together."""
+    return functions.handle_function_call_list_async
+
+
+def set_call_batch_function(function: RunCalls) -> None:
+    """Replaces ``handle_function_call_list_async`` for the whole process."""
+    setattr(functions, "handle_function_call_list_async", function)  # noqa: B010  (as above)
+
+
+def call_function() -> RunCall:
+    """``_execute_single_prepared_call_async``: what each tool call passes, with its callbacks."""
+    return cast(RunCall, getattr(_batch_executor, "_execute_single_prepared_call_async"))  # noqa: B009  (not exported)
+
+
+def set_call_function(function: RunCall) -> None:
+    """Replaces ``_execute_single_prepared_call_async`` for the whole process."""
+    setattr(_batch_executor, "_execute_single_prepared_call_async", function)  # noqa: B010  (as above)
+
+
+def tool_error_function() -> Callable[..., Any]:
+    """``run_on_tool_error_callbacks``: where ADK asks the application for an answer to a failed call."""
+    return _error_handler.run_on_tool_error_callbacks
+
+
+def set_tool_error_function(function: Callable[..., Any]) -> None:
+    """Replaces ``run_on_tool_error_callbacks`` for the whole process."""
+    setattr(_error_handler, "run_on_tool_error_callbacks", function)  # noqa: B010  (as above)
 
 
 def use_inference_span() -> InferenceSpan:
@@ -284,25 +328,6 @@ def sync_callables_run_inline() -> AbstractContextManager[None]:
     return _sync_runner._use_sync_callable_runner(None)
 
 
-async def run_tool_error_callbacks(
-    callbacks: Sequence[Callable[..., Any]],
-    *,
-    tool: BaseTool,
-    args: dict[str, Any],
-    tool_context: ToolContext,
-    error: Exception,
-) -> Any:
-    """Runs an agent's ``on_tool_error`` callbacks as ADK does: the first answer that is not ``None`` counts."""
-    return await _callback_pipeline._run_callbacks(
-        list(callbacks),
-        _callback_pipeline._stop_on_non_none,
-        tool=tool,
-        args=args,
-        tool_context=tool_context,
-        error=error,
-    )
-
-
 @dataclass(frozen=True, slots=True)
 class Seam:
     """A name we rely on: where it is, and which parameters it must take."""
@@ -336,10 +361,23 @@ SEAMS: tuple[Seam, ...] = (
     Seam("google.adk.tools.base_tool", "BaseTool._get_declaration", ("self",)),
     Seam("google.adk.tools._confirmation_utils", "apply_confirmation_gate"),
     Seam("google.adk.flows.llm_flows.tools._caller", "_extract_multimodal_parts", ("function_result",)),
-    Seam("google.adk.flows.llm_flows.tools._error_handler", "run_on_tool_error_callbacks"),
+    Seam("google.adk.agents.base_agent", "BaseAgent.run_async", ("self", "parent_context")),
+    Seam(
+        "google.adk.flows.llm_flows.functions",
+        "handle_function_call_list_async",
+        ("invocation_context", "function_calls", "tools_dict", "filters", "tool_confirmation_dict"),
+    ),
+    Seam(
+        "google.adk.flows.llm_flows.tools._batch_executor",
+        "_execute_single_prepared_call_async",
+        ("invocation_context", "prepared_call", "agent"),
+    ),
+    Seam(
+        "google.adk.flows.llm_flows.tools._error_handler",
+        "run_on_tool_error_callbacks",
+        ("invocation_context", "agent", "tool", "tool_args", "tool_context", "error"),
+    ),
     Seam("google.adk.utils._sync_runner", "_use_sync_callable_runner", ("runner",)),
-    Seam("google.adk.utils._callback_pipeline", "_run_callbacks"),
-    Seam("google.adk.utils._callback_pipeline", "_stop_on_non_none"),
     Seam("google.adk.platform.time", "set_time_provider", ("provider",)),
     Seam("google.adk.platform.uuid", "set_id_provider", ("provider",)),
     Seam("google.adk.platform", "set_random_provider", ("provider",)),

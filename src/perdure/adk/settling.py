@@ -6,7 +6,7 @@ import json
 
 from google.adk.tools.tool_confirmation import ToolConfirmation
 
-from perdure.adk.lanes import Call
+from perdure.adk.calls import Call
 from perdure.adk.outcomes import Outcome, apply_actions, apply_state, read_outcome
 from perdure.session.model import RecordStatus
 from perdure.session.runner import Approval, CallRecord

@@ -11,7 +11,7 @@ import contextvars
 import types
 from typing import Any, cast
 
-from google.adk.models.llm_request import LlmRequest
+from google.adk.agents.base_agent import BaseAgent
 from google.adk.tools.agent_tool import AgentTool
 from google.adk.tools.base_tool import BaseTool
 from google.adk.tools.exit_loop_tool import exit_loop
@@ -20,11 +20,12 @@ from google.adk.tools.tool_context import ToolContext
 from google.adk.tools.transfer_to_agent_tool import TransferToAgentTool, transfer_to_agent
 
 from perdure.adk import seams
+from perdure.adk.calls import Call, ToolRun
 from perdure.adk.codec import encode
 from perdure.adk.core import TurnCore, current_turn
 from perdure.adk.effects import give_idempotency_key, retry_of
 from perdure.adk.failures import RecordedError
-from perdure.adk.lanes import Call, ToolRun
+from perdure.adk.runs import Run, current_run
 from perdure.errors import UsageError
 from perdure.session.model import (
     DEFAULT_REJECTION_MESSAGE,
@@ -69,8 +70,6 @@ def unsupported(tool: BaseTool) -> str | None:
     """Why the tool cannot be made durable; ``None`` when it can."""
     if tool.is_long_running:
         return "is long-running"
-    if isinstance(tool, AgentTool):
-        return "runs another agent"
     if isinstance(tool, seams.NodeTool):
         return "runs a workflow node"
     if seams.is_generator_tool(tool):
@@ -78,19 +77,19 @@ def unsupported(tool: BaseTool) -> str | None:
     return None
 
 
-def make_tools_durable(llm_request: LlmRequest) -> None:
-    """Puts stand-ins into a request for the tools that become steps.
+def make_tools_durable(tools: dict[str, BaseTool]) -> None:
+    """Puts stand-ins into a request's tools for those that become steps.
 
     Raises:
         UsageError: a tool that was listed at run time cannot be made durable.
     """
-    for name, tool in llm_request.tools_dict.items():
+    for name, tool in tools.items():
         if is_durable(tool) or is_control_tool(tool):
             continue
         reason = unsupported(tool)
         if reason is not None:
             raise UsageError(f"tool {name!r} {reason}; a durable flow does not support that yet: take it out of tools")
-        llm_request.tools_dict[name] = _stand_in(tool)
+        tools[name] = _stand_in(tool)
 
 
 def check_stand_in(tool: BaseTool) -> None:
@@ -124,7 +123,7 @@ def _durable_class(kind: type[BaseTool]) -> type[BaseTool]:
         "__module__": kind.__module__,
         "__qualname__": kind.__qualname__,
         "__doc__": kind.__doc__,
-        "run_async": _run_async,
+        "run_async": _run_scope if issubclass(kind, AgentTool) else _run_async,
         "check_require_confirmation": _check_require_confirmation,
     }
     return types.new_class(kind.__name__, (kind, _DurableTool), exec_body=lambda body: body.update(namespace))
@@ -151,6 +150,37 @@ async def _check_require_confirmation(self: BaseTool, args: dict[str, Any], tool
     return False
 
 
+async def _run_scope(self: BaseTool, *, args: dict[str, Any], tool_context: ToolContext) -> Any:
+    """Runs the tool's agent here.  That is no step: the model and tool calls inside are."""
+    core = current_turn.get()
+    tool = tool_behind(self)
+    if core is None:
+        return await tool.run_async(args=args, tool_context=tool_context)
+    call_id = tool_context.function_call_id or ""
+    run = current_run.get()
+    assert run is not None, "a tool is called in the run of an agent"
+    scope = f"{run.scope}/{call_id}" if run.scope else call_id
+    with core.conductor.run(call_id, scope=scope, place=f"{place_of(run, tool_context)}/{call_id}"):
+        core.conductor.account(call_id)
+        return await tool.run_async(args=args, tool_context=tool_context)
+
+
+def place_of(run: Run, context: ToolContext) -> str:
+    """Where in the tree an agent is: the names from its root down, behind the calls that opened its scope."""
+    names: list[str] = []
+    agent = seams.invocation_of(context).agent
+    while isinstance(agent, BaseAgent):
+        names.append(agent.name)
+        agent = agent.parent_agent
+    return "/".join((*([run.place] if run.place else ()), *reversed(names)))
+
+
+def path_of(run: Run, context: ToolContext) -> str:
+    """The same for an interrupt: empty at the root of all."""
+    place = place_of(run, context)
+    return place if "/" in place else ""
+
+
 async def _run_async(self: BaseTool, *, args: dict[str, Any], tool_context: ToolContext) -> Any:
     """Asks for the call, waits for its record, and returns or raises what that says."""
     core = current_turn.get()
@@ -163,12 +193,14 @@ async def _run_async(self: BaseTool, *, args: dict[str, Any], tool_context: Tool
         return await tool.run_async(args=args, tool_context=tool_context)
     give_idempotency_key(tool_context)
     arguments = _recorded_arguments(tool, args)
+    run = current_run.get()
+    assert run is not None, "a tool is called in the run of an agent"
     call = core.conductor.request(
         call_id,
-        (tool_context.branch, tool_context.agent_name),
+        run,
         tool.name,
         arguments,
-        lambda group: _request(core, tool, call_id, group, arguments, tool_context),
+        lambda group: _request(core, tool, call_id, group, arguments, tool_context, path_of(run, tool_context)),
         ToolRun(tool, args, tool_context, contextvars.copy_context()),
     )
     await core.conductor.record_of(call)
@@ -207,7 +239,13 @@ def _copied(value: Any) -> Any:
 
 
 def _request(
-    core: TurnCore, tool: BaseTool, call_id: str, group: str, arguments: JsonObject, tool_context: ToolContext
+    core: TurnCore,
+    tool: BaseTool,
+    call_id: str,
+    group: str,
+    arguments: JsonObject,
+    tool_context: ToolContext,
+    path: str,
 ) -> CallRequest:
     rules = core.settings.rules
     policy = rules.policy_of(tool)
@@ -228,6 +266,7 @@ def _request(
         timeout=policy.timeout,
         ask=ask,
         hint=hint,
+        path=path,
     )
 
 

@@ -8,16 +8,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import cast
 
-from google.adk.agents.invocation_context import InvocationContext
 from google.adk.agents.readonly_context import ReadonlyContext
 from google.adk.tools.base_tool import BaseTool
 from google.adk.tools.base_toolset import BaseToolset
 
 from perdure.adk import determinism, seams
-from perdure.adk.core import TurnCore, current_turn, path_of
+from perdure.adk.core import TurnCore, current_turn
 from perdure.adk.declared import is_local
 from perdure.adk.listings import from_record, to_record
 from perdure.adk.once import once
+from perdure.adk.runs import current_run
 from perdure.session.model import JsonObject, JsonValue
 
 _INSTALLED = "_perdure_installed"
@@ -55,12 +55,14 @@ class _Listing:
 
     async def tools(self) -> list[BaseTool]:
         """The tools: of this turn's earlier listing if ADK would take that, of the record, or of the toolset itself."""
-        core, place = self._core, self._place()
+        core, name = self._core, self._name()
+        run = current_run.get()
+        assert run is not None, "the code of a turn always belongs to a run"
+        place = f"{core.place_of(run, seams.invocation_of(self._context))}|{name}"
         held = core.listings.get(place)
         if held is not None:
             return held
-        core.conductor.parking.guard()
-        recorded = await once(core, place, self._ask)
+        recorded = await once(core, name, self._ask)
         tools = self._fresh
         if tools is None:
             tools = await self._rebuilt(recorded)
@@ -72,7 +74,7 @@ class _Listing:
         return tools
 
     async def _check_names(self, names: Sequence[str]) -> None:
-        """A policy for a tool that is nowhere fails the turn: ADK would take an error here for a toolset out of order."""
+        """A policy for a tool that is nowhere fails the turn; an error ADK would take for that of a broken toolset."""
         with determinism.outside():
             refusal = await self._core.settings.toolsets.check_names(self._toolset, names)
         if refusal is not None:
@@ -80,7 +82,8 @@ class _Listing:
             await self._core.conductor.parking.for_ever()
 
     async def _ask(self) -> JsonValue:
-        self._fresh = await self._original(self._toolset, self._context)
+        with determinism.outside():
+            self._fresh = await self._original(self._toolset, self._context)
         return to_record(self._fresh, self._toolset)
 
     async def _rebuilt(self, recorded: JsonValue) -> list[BaseTool]:
@@ -93,8 +96,8 @@ class _Listing:
     async def _relist(self, context: ReadonlyContext) -> list[BaseTool]:
         return await self._original(self._toolset, context)
 
-    def _place(self) -> str:
-        invocation: InvocationContext = seams.invocation_of(self._context)
-        declared: list[object] = list(getattr(invocation.agent, "tools", None) or ())
+    def _name(self) -> str:
+        """Which toolset it is, among those that may be listed at the same time."""
+        declared: list[object] = list(getattr(seams.invocation_of(self._context).agent, "tools", None) or ())
         index = next((str(i) for i, entry in enumerate(declared) if entry is self._toolset), None)
-        return f"{path_of(invocation)}|tools|{index or type(self._toolset).__name__}"
+        return f"tools {index or type(self._toolset).__name__}"

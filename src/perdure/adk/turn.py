@@ -13,11 +13,12 @@ from google.adk.events.event import Event
 
 from perdure.adk import determinism
 from perdure.adk.bodies import SyncTools, run_attempt
+from perdure.adk.calls import Call
 from perdure.adk.core import TurnCore, current_turn
 from perdure.adk.failures import error_info
-from perdure.adk.lanes import Call
 from perdure.adk.parking import TurnDropped
 from perdure.adk.plugins import cause_behind_plugins
+from perdure.adk.runs import current_run
 from perdure.errors import NonDeterminismError, UsageError
 from perdure.session.runner import (
     Approval,
@@ -69,6 +70,7 @@ class AdkLiveTurn:
 
     def _install(self) -> None:
         current_turn.set(self._core)
+        current_run.set(self._conductor.floor.root)
         determinism.install(self._core.start.turn_id, self._core.clock)
 
     async def _carry(self, start: Invocation) -> None:
