@@ -50,13 +50,16 @@ def stored_form(event: Event) -> JsonObject:
     return form
 
 
+_OF_ONE_RUN = ("invocation_id", "timestamp", "start_timestamp", "end_timestamp")
+
+
 def comparable(items: list[JsonObject]) -> list[JsonObject]:
     """Stored events without what differs from run to run: ids, invocation ids, times."""
     names: dict[str, str] = {}
 
     def rename(value: Any) -> Any:
         if isinstance(value, dict):
-            return {key: rename(item) for key, item in value.items() if key not in ("invocation_id", "timestamp")}
+            return {key: rename(item) for key, item in value.items() if key not in _OF_ONE_RUN}
         if isinstance(value, list):
             return [rename(item) for item in value]
         if isinstance(value, str) and value.startswith("adk-"):

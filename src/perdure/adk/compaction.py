@@ -24,7 +24,7 @@ from perdure.session.policy import RetryPolicy
 
 
 def durable_compaction(config: EventsCompactionConfig | None) -> EventsCompactionConfig | None:
-    """The same configuration, with a summarizer that makes each summary once.  The application's own is left as it is."""
+    """The same configuration, with a summarizer that makes each summary once.  The given one is left as it is."""
     if config is None:
         return None
     copied = _DurableConfig.model_construct(**vars(config))
