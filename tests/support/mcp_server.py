@@ -1,6 +1,6 @@
 """A real MCP server, over stdio or streamable HTTP.  It notes in a file each listing and call, and for whom it was.
 
-Run as a script: ``mcp_server.py LOG stdio`` or ``mcp_server.py LOG http``, which prints its port when it can be reached.
+Run as a script: ``mcp_server.py LOG stdio``, or ``mcp_server.py LOG http``, which prints its port when it listens.
 """
 
 from __future__ import annotations
