@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 from google.adk.agents import LlmAgent, RunConfig
@@ -50,6 +51,8 @@ def stored_form(event: Event) -> JsonObject:
     return form
 
 
+_UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+_TIME = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+")
 _OF_ONE_RUN = ("invocation_id", "timestamp", "start_timestamp", "end_timestamp")
 
 
@@ -62,8 +65,10 @@ def comparable(items: list[JsonObject]) -> list[JsonObject]:
             return {key: rename(item) for key, item in value.items() if key not in _OF_ONE_RUN}
         if isinstance(value, list):
             return [rename(item) for item in value]
-        if isinstance(value, str) and value.startswith("adk-"):
-            return names.setdefault(value, f"call {len(names)}")
+        if isinstance(value, str) and (value.startswith("adk-") or _UUID.fullmatch(value)):
+            return names.setdefault(value, f"id {len(names)}")
+        if isinstance(value, str):
+            return _TIME.sub("a time", value)
         return value
 
     renamed = [rename(item) for item in items]

@@ -22,6 +22,7 @@ from tests.support.mcp_servers import ServerLog, absent_toolset, http_server, ht
 from perdure.errors import UsageError
 from perdure.session.model import InterruptKind, RecordStatus, TurnStatus, UserMessage
 from perdure.session.policy import ToolEffect, ToolPolicy
+from perdure.session.runner import CallRequest
 
 
 @pytest.fixture(autouse=True)
@@ -171,7 +172,12 @@ async def test_a_confirmation_that_the_toolset_wants(server_log: ServerLog, open
     opened.append(stdio_toolset(server_log, require_confirmation=True))
     world = warehouse(opened[-1], calls(("look", {"item": "nut"})), says("ok"))
     asked: list[InterruptKind | None] = []
-    engine = world.engine(decide=lambda request: asked.append(request.ask) or "no")
+
+    def decide(request: CallRequest) -> str:
+        asked.append(request.ask)
+        return "no"
+
+    engine = world.engine(decide=decide)
     await engine.turn("go")
     assert asked == [InterruptKind.CONFIRMATION]
     assert server_log.calls() == []

@@ -38,7 +38,7 @@ def check_application(
     app = _app_of(agent, flow_type)
     root = cast(LlmAgent, app.root_agent)
     _check_agent(root)
-    toolsets = [entry for entry in root.tools if isinstance(entry, BaseToolset)]
+    toolsets = [entry for entry in cast(list[object], root.tools) if isinstance(entry, BaseToolset)]
     tools = _tools_of(root)
     _check_policies(policies, tools, toolsets)
     return app, tools, DeclaredToolsets(toolsets, policies.keys() - tools.keys())

@@ -42,10 +42,15 @@ class DeclaredToolsets:
     Args:
         toolsets: of all agents, in order.
         unplaced: names in ``tool_policies`` that no tool known without asking a toolset has.
+
+    Raises:
+        FrameworkDrift: google-adk changed under one of them.
     """
 
     def __init__(self, toolsets: Iterable[BaseToolset], unplaced: Iterable[str]) -> None:
         self._toolsets = list({id(toolset): toolset for toolset in toolsets}.values())
+        for toolset in self._toolsets:
+            seams.check_toolset(toolset)
         self._unplaced = set(unplaced)
         self._unlisted = {id(toolset) for toolset in self._toolsets if not is_local(toolset)}
         self._offered: set[str] = set()

@@ -188,7 +188,8 @@ def openapi_tools(toolset: BaseToolset) -> Sequence[BaseTool] | None:
     kind = None if module is None else module.OpenAPIToolset
     if kind is None or not isinstance(toolset, kind) or type(toolset).get_tools is not kind.get_tools:
         return None
-    return cast(Any, toolset)._tools
+    tools: Sequence[BaseTool] = cast(Any, toolset)._tools
+    return tools
 
 
 _OPENAPI_TOOLSET = "google.adk.tools.openapi_tool.openapi_spec_parser.openapi_toolset"
@@ -218,6 +219,35 @@ def raw_mcp_tool(tool: BaseTool, toolset: BaseToolset) -> dict[str, Any] | None:
 _MCP_TOOL = "google.adk.tools.mcp_tool.mcp_tool"
 
 
+_MCP_TOOLSET_ATTRIBUTES = (
+    "_mcp_session_manager",
+    "_auth_scheme",
+    "_auth_credential",
+    "_require_confirmation",
+    "_header_provider",
+    "_progress_callback",
+    "_propagate_grounding_metadata",
+)
+
+
+def check_toolset(toolset: BaseToolset) -> None:
+    """Checks the attributes of a toolset that are not public and that perdure reads.
+
+    Raises:
+        FrameworkDrift: one of them is not there.
+    """
+    names = ["_use_invocation_cache"]
+    module = sys.modules.get(_OPENAPI_TOOLSET)
+    if module is not None and isinstance(toolset, module.OpenAPIToolset):
+        names.append("_tools")
+    if is_mcp_toolset(toolset):
+        names.extend(_MCP_TOOLSET_ATTRIBUTES)
+    for name in names:
+        if not hasattr(toolset, name):
+            kind = type(toolset)
+            raise drifted(Seam(kind.__module__, f"{kind.__qualname__}.{name}"), "no such attribute")
+
+
 def mcp_tool_of(toolset: BaseToolset, raw: dict[str, Any]) -> BaseTool:
     """An ``McpTool`` as the toolset makes it of what its server says of a tool."""
     module, given = sys.modules[_MCP_TOOLSET], cast(Any, toolset)
@@ -236,7 +266,7 @@ def mcp_tool_of(toolset: BaseToolset, raw: dict[str, Any]) -> BaseTool:
 
 def loads_mcp_resources(tool: BaseTool, toolset: BaseToolset) -> bool:
     """Whether the tool is the one that the toolset adds for the resources of its server."""
-    return type(tool) is LoadMcpResourceTool and cast(Any, tool._mcp_toolset) is toolset
+    return type(tool) is LoadMcpResourceTool and cast(Any, tool)._mcp_toolset is toolset
 
 
 def mcp_resource_tool_of(toolset: BaseToolset) -> BaseTool:
@@ -359,6 +389,7 @@ SEAMS: tuple[Seam, ...] = (
     Seam("google.adk.tools.base_tool", "BaseTool.check_require_confirmation", ("self", "args", "tool_context")),
     Seam("google.adk.tools.base_tool", "BaseTool.run_async", ("self", "args", "tool_context")),
     Seam("google.adk.tools.base_tool", "BaseTool._get_declaration", ("self",)),
+    Seam("google.adk.tools.base_toolset", "BaseToolset.get_tools_with_prefix", ("self", "readonly_context")),
     Seam("google.adk.tools._confirmation_utils", "apply_confirmation_gate"),
     Seam("google.adk.flows.llm_flows.tools._caller", "_extract_multimodal_parts", ("function_result",)),
     Seam("google.adk.agents.base_agent", "BaseAgent.run_async", ("self", "parent_context")),
