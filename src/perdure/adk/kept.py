@@ -56,7 +56,7 @@ class KeptArtifacts(BaseArtifactService):
         """Saves an artifact; in a replay the version is that of then."""
         given: dict[str, Any] = {"app_name": app_name, "user_id": user_id, "filename": filename, "artifact": artifact}
         given["session_id"] = session_id
-        if custom_metadata is not None:  # a service of the application may be older than this argument
+        if custom_metadata is not None:  # a service of the application may be older than the argument
             given["custom_metadata"] = custom_metadata
         version = await _write(f"artifact {filename}", lambda: self._inner.save_artifact(**given))
         return cast(int, version)
