@@ -6,7 +6,7 @@ import json
 import re
 from typing import Any
 
-from google.adk.agents import LlmAgent, RunConfig
+from google.adk.agents import BaseAgent, RunConfig
 from google.adk.agents.run_config import StreamingMode  # type: ignore[attr-defined]  # ADK's documented import
 from google.adk.apps.app import App
 from google.adk.events.event import Event
@@ -19,7 +19,7 @@ from perdure.session.model import JsonObject, UserMessage
 
 
 async def run_plain(
-    agent: LlmAgent | App, messages: list[UserMessage], *, state: JsonObject | None = None, **services: Any
+    agent: BaseAgent | App, messages: list[UserMessage], *, state: JsonObject | None = None, **services: Any
 ) -> tuple[list[JsonObject], JsonObject, Exception | None]:
     """Runs the messages in one session.  The stored events, the final state, and what the last turn raised."""
     app = agent if isinstance(agent, App) else App(name="Flow", root_agent=agent)
@@ -51,7 +51,8 @@ def stored_form(event: Event) -> JsonObject:
     return form
 
 
-_UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+_ID = re.compile(r"(adk-)?[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+"""Of ADK's own making; branches and paths carry those of calls, too."""
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+")
 _OF_ONE_RUN = ("invocation_id", "timestamp", "start_timestamp", "end_timestamp")
 
@@ -65,9 +66,8 @@ def comparable(items: list[JsonObject]) -> list[JsonObject]:
             return {key: rename(item) for key, item in value.items() if key not in _OF_ONE_RUN}
         if isinstance(value, list):
             return [rename(item) for item in value]
-        if isinstance(value, str) and (value.startswith("adk-") or _UUID.fullmatch(value)):
-            return names.setdefault(value, f"id {len(names)}")
         if isinstance(value, str):
+            value = _ID.sub(lambda found: names.setdefault(found[0], f"id {len(names)}"), value)
             return _TIME.sub("a time", value)
         return value
 

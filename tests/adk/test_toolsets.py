@@ -291,5 +291,5 @@ async def test_an_openapi_toolset_is_used_as_on_plain_adk() -> None:
 
 def test_the_names_of_an_openapi_toolset_are_known_when_the_flow_is_built() -> None:
     over_openapi(1, tool_policies={"shop_get_stock": ToolPolicy(ToolEffect.READ)}).engine()
-    with pytest.raises(UsageError, match=r"tool_policies names 'get_stock', .*it has: shop_get_stock"):
+    with pytest.raises(UsageError, match=r"tool_policies names 'get_stock', .*known: shop_get_stock"):
         over_openapi(1, tool_policies={"get_stock": ToolPolicy(ToolEffect.READ)}).engine()

@@ -8,54 +8,59 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any, cast
 
+from google.adk.agents.base_agent import BaseAgent
 from google.adk.agents.llm_agent import LlmAgent
 
 # ADK's documentation imports StreamingMode from here, though the module does not say that it exports it.
 from google.adk.agents.run_config import RunConfig, StreamingMode  # type: ignore[attr-defined]
 from google.adk.apps.app import App
 from google.adk.tools.base_tool import BaseTool
-from google.adk.tools.base_toolset import BaseToolset
-from google.adk.tools.function_tool import FunctionTool
 
 from perdure.adk import seams
-from perdure.adk.declared import DeclaredToolsets, known_names, prefixed
+from perdure.adk.declared import known_names
 from perdure.adk.plugins import WATCHER
-from perdure.adk.tools import check_stand_in, unsupported
+from perdure.adk.tools import check_stand_in, is_control_tool, unsupported
+from perdure.adk.tree import AgentNode, agents_below
 from perdure.errors import UsageError
 from perdure.session.policy import RetryPolicy, ToolEffect, ToolPolicy
 
 _NOT_YET = "which a durable flow does not support yet"
+_ROOT_MODES = ("chat", "task", "AgentMode.CHAT", "AgentMode.TASK")
+_NOT_DURABLE = ("google.adk.agents.remote_a2a_agent", "google.adk.agents.langgraph_agent")
+"""Where ADK keeps agents that call something by themselves."""
 
 
-def check_application(
-    agent: object, flow_type: str, policies: Mapping[str, ToolPolicy]
-) -> tuple[App, dict[str, BaseTool], DeclaredToolsets]:
-    """The application of a flow, its tools by name as far as they are part of the code, and its toolsets.
+def check_application(agent: object, flow_type: str, policies: Mapping[str, ToolPolicy]) -> tuple[App, list[AgentNode]]:
+    """The application of a flow and its agents.
 
     Raises:
         UsageError: its shape, a tool of it or a policy is wrong or not supported.
     """
     app = _app_of(agent, flow_type)
-    root = cast(LlmAgent, app.root_agent)
-    _check_agent(root)
-    toolsets = [entry for entry in cast(list[object], root.tools) if isinstance(entry, BaseToolset)]
-    tools = _tools_of(root)
-    _check_policies(policies, tools, toolsets)
-    return app, tools, DeclaredToolsets(toolsets, policies.keys() - tools.keys())
+    root = cast(BaseAgent, app.root_agent)
+    if isinstance(root, LlmAgent) and root.mode is not None and str(root.mode) not in _ROOT_MODES:
+        raise UsageError(
+            f"agent {root.name!r} has mode={root.mode!r}, which ADK does not run at the root; leave it out"
+        )
+    agents = agents_below(root)
+    for node in agents:
+        _check_agent(node)
+    _check_policies(policies, agents)
+    return app, agents
 
 
 def _app_of(agent: object, flow_type: str) -> App:
     """The application that a flow runs: the one given, or a new one around the agent.
 
     Raises:
-        UsageError: it is neither an ``LlmAgent`` nor an ``App`` around one, or its name is no ADK app name.
+        UsageError: it is neither a ``BaseAgent`` nor an ``App`` around one, or its name is no ADK app name.
     """
     if not flow_type:
         raise UsageError("flow_type is empty; give the flow a stable name, such as flow_type='SupportAgent'")
     root = agent.root_agent if isinstance(agent, App) else agent
-    if not isinstance(root, LlmAgent):
+    if not isinstance(root, BaseAgent):
         raise UsageError(
-            f"agent: the root is of type {type(root).__name__}, {_NOT_YET}; pass an LlmAgent or an App of one"
+            f"agent: the root is of type {type(root).__name__}, {_NOT_YET}; pass a BaseAgent or an App of one"
         )
     if isinstance(agent, App):
         ours = [plugin.name for plugin in agent.plugins if plugin.name == WATCHER]
@@ -71,72 +76,53 @@ def _app_of(agent: object, flow_type: str) -> App:
         ) from error
 
 
-def _check_agent(agent: LlmAgent) -> None:
-    """Refuses an agent of a shape that is not durable yet.
+def _check_agent(node: AgentNode) -> None:
+    """Refuses an agent, or a tool of it, that cannot be durable.
 
     Raises:
         UsageError: names the agent and the argument of it.
     """
-    name = f"agent {agent.name!r}"
-    if agent.sub_agents:
-        raise UsageError(f"{name} has sub_agents, {_NOT_YET}; leave sub_agents empty")
-    if agent.mode is not None and str(agent.mode) not in ("chat", "AgentMode.CHAT"):
-        raise UsageError(f"{name} has mode={agent.mode!r}, {_NOT_YET} at the root; leave mode out")
-
-
-def _tools_of(agent: LlmAgent) -> dict[str, BaseTool]:
-    """The agent's tools by name.
-
-    Raises:
-        UsageError: a tool cannot be made durable, or two tools have one name.
-    """
-    found: dict[str, BaseTool] = {}
-    for entry in cast(list[object], agent.tools):  # pyright: ignore[reportUnknownMemberType]  (ADK's bare Callable)
-        if isinstance(entry, BaseToolset):
-            for tool in seams.openapi_tools(entry) or ():
-                found.setdefault(prefixed(entry, tool.name), tool)
-            continue
-        tool = _tool_of(agent, entry)
+    agent, name = node.agent, f"agent {node.agent.name!r}"
+    kinds = {base.__module__: base.__name__ for base in type(agent).__mro__}
+    for module in _NOT_DURABLE:
+        if module in kinds:
+            raise UsageError(
+                f"{name} is a {kinds[module]}, whose work is neither a model call nor a tool call: a crash would "
+                "repeat it, so do it in a tool"
+            )
+    for tool in node.tools.values():
         reason = unsupported(tool)
         if reason is not None:
-            raise UsageError(f"agent {agent.name!r}: tool {tool.name!r} {reason}, {_NOT_YET}; take it out of tools")
-        check_stand_in(tool)
-        other = found.setdefault(tool.name, tool)
-        if other is not tool:
-            raise UsageError(
-                f"agent {agent.name!r} has two tools named {tool.name!r} in tools; ADK would offer only one: rename one"
-            )
-    return found
+            raise UsageError(f"{name}: tool {tool.name!r} {reason}, {_NOT_YET}; take it out of tools")
+        if not is_control_tool(tool):
+            check_stand_in(tool)
 
 
-def _tool_of(agent: LlmAgent, entry: object) -> BaseTool:
-    if isinstance(entry, BaseTool):
-        return entry
-    if callable(entry):
-        return FunctionTool(entry)
-    raise UsageError(f"agent {agent.name!r}: {type(entry).__name__} in tools is a workflow node, {_NOT_YET}")
-
-
-def _check_policies(
-    policies: Mapping[str, ToolPolicy], tools: Mapping[str, BaseTool], toolsets: Sequence[BaseToolset]
-) -> None:
-    """Refuses a policy that is none, or that is for a tool which is not there.
+def _check_policies(policies: Mapping[str, ToolPolicy], agents: Sequence[AgentNode]) -> None:
+    """Refuses a policy that is none, or that is for a tool which no agent has or which is no step.
 
     A toolset that must be asked for its names may have any; its first listing shows.
 
     Raises:
         UsageError: names the tool.
     """
-    of_toolsets = [known_names(toolset) for toolset in toolsets]
-    possible = set(tools).union(*(names for names in of_toolsets if names is not None))
+    toolsets = [known_names(toolset) for node in agents for toolset in node.toolsets]
+    tools = [tool for node in agents for tool in node.tools.values()]
+    known = {tool.name for tool in tools if not is_control_tool(tool)}
+    known.update(*(names for names in toolsets if names is not None))
     for name, policy in policies.items():
         if not isinstance(cast(object, policy), ToolPolicy):
             raise UsageError(
                 f"tool_policies[{name!r}] is {policy!r}; give a ToolPolicy, such as ToolPolicy(ToolEffect.READ)"
             )
-        if name not in possible and None not in of_toolsets:
-            known = ", ".join(sorted(possible)) or "none"
-            raise UsageError(f"tool_policies names {name!r}, but the agent has no such tool (it has: {known})")
+        if name in known:
+            continue
+        if any(tool.name == name for tool in tools):
+            raise UsageError(f"tool_policies names {name!r}, which steers ADK and is no step; leave it out")
+        if None in toolsets:
+            continue
+        who = "the agent has no such tool" if len(agents) == 1 else "no agent of the flow has such a tool"
+        raise UsageError(f"tool_policies names {name!r}, but {who} (known: {', '.join(sorted(known)) or 'none'})")
 
 
 def check_options(
@@ -180,13 +166,16 @@ def check_run_config(config: RunConfig, where: str) -> None:
         raise UsageError(f"{where}: support_cfc runs tools inside the model's live connection; leave it out")
 
 
-def fingerprint(app: App, tools: Mapping[str, BaseTool]) -> str:
-    """A fingerprint of the agent, its tools and their parameters.  Texts and models do not count."""
-    agent = cast(LlmAgent, app.root_agent)
-    shape = {
-        "agents": [{"name": agent.name, "output": _schema_name(agent.output_schema)}],
-        "tools": {name: _parameters(tool) for name, tool in sorted(tools.items())},
-    }
+def fingerprint(agents: Sequence[AgentNode]) -> str:
+    """A fingerprint of the agents, their tools and the tools' parameters.  Texts and models do not count."""
+    shape = [
+        {
+            "agent": node.path,
+            "output": _schema_name(getattr(node.agent, "output_schema", None)),
+            "tools": {name: _parameters(tool) for name, tool in sorted(node.tools.items())},
+        }
+        for node in agents
+    ]
     text = json.dumps(shape, sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()
 

@@ -88,8 +88,7 @@ def _call_id(core: TurnCore, run: Run) -> str:
     number = core.code_runs[place] = core.code_runs.get(place, 0) + 1
     with determinism.ids_from(core.start.turn_id, "code", place, number):
         call_id = seams.new_function_call_id()
-    if run.model_key:
-        core.conductor.floor.note_calls(run.model_key, [call_id])
+    core.conductor.floor.add_call(run, call_id)
     return call_id
 
 

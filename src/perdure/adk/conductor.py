@@ -4,46 +4,31 @@ The seams (wrapped agents, models and tools) report here what the invocation doe
 engine's side (``turn``) waits here for the invocation to be blocked or over.  No I/O; everything happens in one event
 loop.
 
-Whoever got a record goes on alone until it stands still again, so that what it does to the session comes in the same
-order in every replay.  A replay is held to the journal by three rules:
+A replay is held to the journal by three rules:
 
 * R1: entries are handed out in the order in which they settled, each when the invocation has come to it;
 * R2: what has no record waits until all of the journal has come back;
 * R3: when nothing can move and the journal has not come back, the code has changed: the turn is failed from outside,
-  and the invocation stays where it is.
-
-Code that runs for long keeps the others waiting no longer than ``patience.SECONDS``; and as not everything that moves
-can be seen, R3 waits that long, too.
+  and the invocation stays where it is.  Not at once, since not everything that moves can be seen.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 
-from perdure.adk.calls import Call, Group, ToolRun
-from perdure.adk.codec import UnknownType
+from perdure.adk.calls import Call, ToolRun
 from perdure.adk.determinism import TurnClock
+from perdure.adk.dispatch import Dispatcher
 from perdure.adk.floor import Floor
-from perdure.adk.journal import Journal, SettledGroup
+from perdure.adk.journal import Journal
 from perdure.adk.parking import Parking
 from perdure.adk.patience import Patience
 from perdure.adk.runs import Gate, Run, RunState, current_run
-from perdure.adk.settling import settle, show_state_early
 from perdure.errors import NonDeterminismError, UsageError
 from perdure.session.model import JsonObject
 from perdure.session.runner import CallRecord, CallRequest, ModelCall, RecordedTurn
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _SettledModel:
-    """A model call that has its record and waits until it may go on."""
-
-    call: ModelCall
-    run: Run
-    due: asyncio.Future[None]
 
 
 class Conductor:
@@ -66,17 +51,11 @@ class Conductor:
         self.parking = Parking()
         self.failure: Exception | None = None
         self.ended = False
-        self._clock = clock
         self._nudge = nudge
         self._nudged = False
         self._driving = False
-        self._given: dict[str, CallRecord] = {}
-        self._settled: list[_SettledModel] = []
-        self._given_up_keys: set[str] = set()
-        self._model_keys: list[tuple[Run, str]] = []
+        self._dispatcher = Dispatcher(self.floor, self.journal, clock, self.fail_replay, self.advance)
         self._watchers: list[tuple[Callable[[], bool], asyncio.Future[None]]] = []
-        self._impatient = False
-        self._until_still = Patience(self._lose_patience)
         self._until_journal = Patience(self._miss_journal)
 
     # ------------------------------------------------------------ what the invocation reports
@@ -117,29 +96,22 @@ class Conductor:
         try:
             return await self.parking.wait(gate.opened)
         except asyncio.CancelledError:
-            self._given_up_keys.add(key)
+            self._dispatcher.give_up_model_call(key)
             run.gate, run.state = None, RunState.RUNNING
             raise
 
     async def settle_model(self, run: Run, call: ModelCall) -> None:
         """A model call has its record.  Returns when it may go on with it."""
-        settled = _SettledModel(call, run, asyncio.get_running_loop().create_future())
         run.state = RunState.SETTLED
         self.floor.changes += 1
-        self._settled.append(settled)
+        due = self._dispatcher.add_model_call(run, call)
         self.advance()
-        try:
-            await self.parking.wait(settled.due)
-        finally:
-            if settled in self._settled:
-                self._settled.remove(settled)
+        await self.parking.wait(due)
 
     def leave_model(self, run: Run, key: str, call_ids: Iterable[str]) -> None:
         """A model call ended; its response has these calls."""
         run.state = RunState.RUNNING
-        run.model_key = key
-        self._model_keys.append((run, key))
-        self.floor.note_calls(key, call_ids)
+        self.floor.note_model_call(run, key, call_ids)
 
     def request(
         self,
@@ -189,7 +161,7 @@ class Conductor:
         group = self.floor.account(call_id)
         if group is None:
             return
-        self._show_states_early(group)
+        self._dispatcher.show_states_early(group)
         # Not at once: the call that is being requested must be waiting, too, when its group's records are handed out,
         # so that the calls go on in the order of the records.
         asyncio.get_running_loop().call_soon(self.advance)
@@ -244,10 +216,7 @@ class Conductor:
 
     def give(self, records: Iterable[CallRecord]) -> None:
         """Takes records to hand out; those that were handed out before are ignored."""
-        for record in records:
-            call = self.floor.call(record.call_id)
-            if call is None or call.record is None:
-                self._given[record.call_id] = record
+        self._dispatcher.give(records)
         self.advance()
 
     @property
@@ -255,12 +224,6 @@ class Conductor:
         """Whether ``drive`` has something to return with."""
         floor = self.floor
         return self.failure is not None or self.ended or floor.blocked or floor.has_unreported_calls
-
-    def take_model_keys(self) -> tuple[str, ...]:
-        """Keys of the model calls made or answered since this was last asked, without those of earlier steps."""
-        keys = tuple(key for _, key in self._model_keys)
-        self._model_keys.clear()
-        return keys
 
     async def until(self, condition: Callable[[], bool]) -> None:
         """Waits until ``condition`` holds; it is tried whenever something has changed."""
@@ -275,7 +238,7 @@ class Conductor:
     def advance(self) -> None:
         """Lets everything go on that may, and wakes those whose condition holds."""
         if self.failure is None and not self.parking.closing:
-            while self._advance_once():
+            while self._dispatcher.next(driving=self._driving):
                 pass
             self._check_journal()
             self._tell_engine()
@@ -288,137 +251,6 @@ class Conductor:
                     watcher.set_result(None)
                 else:
                     self._watchers.append((condition, watcher))
-
-    def _advance_once(self) -> bool:
-        entry = self.journal.next
-        if entry is not None:
-            return self._repeat(entry)
-        return self.journal.replayed and (self._hand_out_first() or self._open_gates())
-
-    def _repeat(self, entry: ModelCall | SettledGroup) -> bool:
-        """Hands an entry of the journal out, if the invocation has come to it."""
-        if self._is_given_up(entry):
-            self.journal.hand_out_next()
-            return True
-        if isinstance(entry, SettledGroup):
-            group = self.floor.group(entry.group)
-            if group is None or not self._is_whole(group, entry.records) or not self._may_go_on():
-                return False
-            self.journal.hand_out_next()
-            self._hand_out(group, entry.records)
-        else:
-            run = next((run for run in self.floor.gated() if run.gate and run.gate.key == entry.key), None)
-            if run is None or not self._may_go_on():
-                return False
-            self.journal.hand_out_next()
-            self._clock.advance(entry.settled_at_ms)
-            _open_gate(run, entry, RunState.RUNNING)
-        return True
-
-    def _is_given_up(self, entry: ModelCall | SettledGroup) -> bool:
-        """Whether the run that would get the entry was stopped before it, as it was then."""
-        if isinstance(entry, ModelCall):
-            return entry.key in self._given_up_keys
-        calls = [self.floor.call(record.call_id) for record in entry.records]
-        return all(call is not None and call.given_up for call in calls)
-
-    def _may_go_on(self) -> bool:
-        """Whether somebody may get a record: nobody else is on the move, or keeps the others waiting for too long."""
-        if self.floor.still or self._impatient:
-            self._impatient = False
-            self._until_still.stop()
-            return True
-        self._until_still.wait(0)
-        return False
-
-    def _lose_patience(self) -> None:
-        self._impatient = True
-        self.advance()
-        self._impatient = False
-
-    def _hand_out_first(self) -> bool:
-        """Hands out what settled first: the record of a model call, or those of a group if all of them are here."""
-        ready = self._ready_groups()
-        settled = min(self._settled, key=lambda settled: settled.call.sequence, default=None)
-        if not (ready or settled) or not self._may_go_on():
-            return False
-        group, records = min(ready, key=lambda one: one[1][-1].sequence, default=(None, []))
-        if settled is not None and (group is None or settled.call.sequence < records[-1].sequence):
-            self._settled.remove(settled)
-            self._clock.advance(settled.call.settled_at_ms)
-            settled.run.state = RunState.RUNNING
-            if not settled.due.done():
-                settled.due.set_result(None)
-        elif group is not None:
-            self._hand_out(group, records)
-        return True
-
-    def _ready_groups(self) -> list[tuple[Group, list[CallRecord]]]:
-        if not self._given:
-            return []
-        candidates = [(group, self._records_of(group)) for group in self.floor.waiting_groups()]
-        return [(group, records) for group, records in candidates if self._is_whole(group, records)]
-
-    @staticmethod
-    def _is_whole(group: Group, records: Sequence[CallRecord]) -> bool:
-        """Whether the records are all that the group waits for."""
-        waiting = {call.call_id for call in group.open_calls}
-        return group.accounted and bool(waiting) and not waiting - {record.call_id for record in records}
-
-    def _records_of(self, group: Group) -> list[CallRecord]:
-        """The records that were given for a group, with those that the journal had before."""
-        records: list[CallRecord] = []
-        for call in group.open_calls:
-            recorded = self.journal.call(call.call_id)
-            record = self._given.get(call.call_id) or (recorded.record if recorded else None)
-            if record is not None:
-                records.append(record)
-        return sorted(records, key=lambda record: record.sequence)
-
-    def _open_gates(self) -> bool:
-        """Lets new model calls go on, while the engine drives."""
-        if not self._driving:
-            return False
-        gated = self.floor.gated()
-        for run in gated:
-            _open_gate(run, None, RunState.IN_MODEL)
-        return bool(gated)
-
-    def _hand_out(self, group: Group, records: Sequence[CallRecord]) -> None:
-        """Hands out the records of a group, in their order."""
-        waiting = {call.call_id: call for call in group.open_calls}
-        settled: list[Call] = []
-        for record in records:
-            self._given.pop(record.call_id, None)
-            call = waiting.get(record.call_id)
-            if call is None:
-                continue
-            settled.append(call)
-            self._clock.advance(record.settled_at_ms)
-            recorded = self.journal.call(record.call_id)
-            try:
-                settle(call, record, recorded.approval if recorded else None)
-            except UnknownType as error:
-                self.fail_replay(call.call_id, f"a value of class {error}", "no such class")
-                return
-        self.floor.close_group(group)
-        # The model call that asked for them belongs to a step that was told of before.
-        self._model_keys = [entry for entry in self._model_keys if entry[0] is not group.owner]
-        for call in settled:  # whole first, then on: what follows sees the session as all of them left it
-            if call.settled is not None and not call.settled.done():
-                call.settled.set_result(None)
-
-    def _show_states_early(self, group: Group) -> None:
-        """Calls that have their record changed the state before their siblings, which are yet to run, can see it."""
-        records = self._records_of(group)
-        if len(records) == len(group.open_calls):
-            return  # complete: handed out in its place
-        for record in records:
-            try:
-                show_state_early(group.calls[record.call_id], record)
-            except UnknownType as error:
-                self.fail_replay(record.call_id, f"a value of class {error}", "no such class")
-                return
 
     def _check_journal(self) -> None:
         """Rule R3."""
@@ -442,13 +274,6 @@ class Conductor:
         if self.floor.at_rest and (not self.floor.blocked or self.floor.has_unreported_calls):
             self._nudged = True
             self._nudge()
-
-
-def _open_gate(run: Run, record: ModelCall | None, state: RunState) -> None:
-    assert run.gate is not None
-    gate, run.gate, run.state = run.gate, None, state
-    if not gate.opened.done():
-        gate.opened.set_result(record)
 
 
 def _in_words(tool_name: str, arguments: JsonObject) -> str:

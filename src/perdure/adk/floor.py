@@ -30,6 +30,7 @@ class Floor:
         self._unreported: list[Group] = []
         self._key_of_call: dict[str, str] = {}
         self._groups_of_key: dict[str, int] = {}
+        self._model_keys: list[tuple[Run, str]] = []
 
     # ------------------------------------------------------------ runs
 
@@ -74,10 +75,17 @@ class Floor:
 
     # ------------------------------------------------------------ calls and groups
 
-    def note_calls(self, key: str, call_ids: Iterable[str]) -> None:
-        """The response of a model call has these calls."""
+    def note_model_call(self, run: Run, key: str, call_ids: Iterable[str]) -> None:
+        """A model call was answered; its response has these calls."""
+        run.model_key = key
+        self._model_keys.append((run, key))
         for call_id in call_ids:
             self._key_of_call[call_id] = key
+
+    def add_call(self, run: Run, call_id: str) -> None:
+        """Makes a call that the model did not write one of the run's last model call, if it made one."""
+        if run.model_key:
+            self._key_of_call[call_id] = run.model_key
 
     def knows(self, call_id: str) -> bool:
         """Whether a model response of this turn has a call of this id."""
@@ -176,3 +184,13 @@ class Floor:
         """Those calls; from now on the engine knows of them.  The journal's own are left out."""
         groups, self._unreported = self._unreported, []
         return tuple(call.request for group in groups for call in group.open_calls if call.fresh and call.request)
+
+    def forget_model_keys(self, run: Run) -> None:
+        """What the run goes on with now belongs to a step that the engine was told of before."""
+        self._model_keys = [entry for entry in self._model_keys if entry[0] is not run]
+
+    def take_model_keys(self) -> tuple[str, ...]:
+        """Keys of the model calls answered since this was last asked, without those of earlier steps."""
+        keys = tuple(key for _, key in self._model_keys)
+        self._model_keys.clear()
+        return keys

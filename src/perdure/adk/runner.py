@@ -6,7 +6,7 @@ import json
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from datetime import timedelta
 
-from google.adk.agents.llm_agent import LlmAgent
+from google.adk.agents.base_agent import BaseAgent
 
 # ADK's documentation imports StreamingMode from here, though the module does not say that it exports it.
 from google.adk.agents.run_config import RunConfig, StreamingMode  # type: ignore[attr-defined]
@@ -27,12 +27,14 @@ from perdure.adk.closing import closing_messages
 from perdure.adk.compaction import durable_compaction
 from perdure.adk.conductor import Conductor
 from perdure.adk.core import DEFAULT_MODEL_RETRY, Outbox, TurnCore, TurnSettings
+from perdure.adk.declared import DeclaredToolsets
 from perdure.adk.determinism import TurnClock, ids_of_run
 from perdure.adk.effects import ToolRules
 from perdure.adk.history import content_of, events_of
 from perdure.adk.kept import KeptArtifacts, KeptMemory
 from perdure.adk.plugins import WatcherPlugin
 from perdure.adk.services import TurnSessionService
+from perdure.adk.tree import AgentNode
 from perdure.adk.turn import AdkLiveTurn
 from perdure.adk.warm import WarmSessions
 from perdure.errors import UsageError
@@ -53,7 +55,7 @@ class AdkAgentRunner:
 
     def __init__(
         self,
-        agent: LlmAgent | App,
+        agent: BaseAgent | App,
         *,
         flow_type: str,
         tool_policies: Mapping[str, ToolPolicy] | None = None,
@@ -72,18 +74,18 @@ class AdkAgentRunner:
         seams.check_seams()
         seams.load_early()
         policies = dict(tool_policies or {})
-        app, tools, declared = check_application(agent, flow_type, policies)
+        app, agents = check_application(agent, flow_type, policies)
         check_options(default_tool_effect, code_execution_effect, approvals, model_retry, model_timeout, user_id)
         self._run_config = run_config or RunConfig(streaming_mode=StreamingMode.SSE)
         check_run_config(self._run_config, "run_config")
-        self._definition = fingerprint(app, tools)
+        self._definition = fingerprint(agents)
         self._settings = TurnSettings(
             rules=ToolRules(policies, default_tool_effect, approvals),
             model_retry=model_retry or DEFAULT_MODEL_RETRY,
             model_timeout=model_timeout,
             code_effect=code_execution_effect,
             threads=ToolThreads(),
-            toolsets=declared,
+            toolsets=_toolsets_of(agents, policies),
         )
         self._sync_tools_in_threads = sync_tools_in_threads
         self._warm = WarmSessions()
@@ -232,6 +234,11 @@ class AdkAgentRunner:
         """
         self._warm.clear()
         await self._settings.toolsets.close()
+
+
+def _toolsets_of(agents: Sequence[AgentNode], policies: Mapping[str, ToolPolicy]) -> DeclaredToolsets:
+    known = {name for node in agents for name in node.tools}
+    return DeclaredToolsets([toolset for node in agents for toolset in node.toolsets], policies.keys() - known)
 
 
 def _limited(events: list[Event], limits: GetSessionConfig | None) -> list[Event]:

@@ -37,7 +37,7 @@ from google.adk.platform import time as platform_time
 from google.adk.platform import uuid as platform_uuid
 from google.adk.sessions.state import State
 from google.adk.telemetry import tracing
-from google.adk.tools import _node_tool
+from google.adk.tools import _node_tool, agent_tool
 from google.adk.tools.base_tool import BaseTool
 from google.adk.tools.base_toolset import BaseToolset
 from google.adk.tools.function_tool import FunctionTool
@@ -51,9 +51,11 @@ from pydantic import BaseModel
 
 from perdure.errors import FrameworkDrift
 
-__all__ = ["FinishTaskTool", "NodeTool", "SetModelResponseTool", "check_seams"]
+__all__ = ["FinishTaskTool", "NodeTool", "SetModelResponseTool", "SingleTurnAgentTool", "TaskAgentTool", "check_seams"]
 
 NodeTool = _node_tool.NodeTool
+TaskAgentTool = agent_tool._TaskAgentTool
+SingleTurnAgentTool = agent_tool._SingleTurnAgentTool
 
 GetLlm = Callable[[BaseLlmFlow, InvocationContext], Awaitable[BaseLlm]]
 ListToolset = Callable[[BaseToolset, ReadonlyContext | None], Awaitable[list[BaseTool]]]
@@ -409,6 +411,8 @@ SEAMS: tuple[Seam, ...] = (
         ("invocation_context", "agent", "tool", "tool_args", "tool_context", "error"),
     ),
     Seam("google.adk.utils._sync_runner", "_use_sync_callable_runner", ("runner",)),
+    Seam("google.adk.tools.agent_tool", "_TaskAgentTool"),
+    Seam("google.adk.tools.agent_tool", "_SingleTurnAgentTool"),
     Seam("google.adk.platform.time", "set_time_provider", ("provider",)),
     Seam("google.adk.platform.uuid", "set_id_provider", ("provider",)),
     Seam("google.adk.platform", "set_random_provider", ("provider",)),

@@ -41,6 +41,7 @@ _CONTROL_TOOLS: tuple[type[BaseTool], ...] = (
     TransferToAgentTool,
     seams.SetModelResponseTool,
     seams.FinishTaskTool,
+    seams.TaskAgentTool,
 )
 
 

@@ -226,4 +226,4 @@ class AdkLiveTurn:
 
     def _progress(self) -> Progress:
         messages, control_calls = self._core.outbox.take()
-        return Progress(messages, control_calls, self._conductor.take_model_keys())
+        return Progress(messages, control_calls, self._conductor.floor.take_model_keys())

@@ -1,0 +1,215 @@
+"""Who goes on next in a live invocation, and with what: records of the journal first, then what settles now.
+
+Whoever got a record goes on alone until it stands still again, so that what it does to the session comes in the same
+order in every replay.  Code that runs for long keeps the others waiting no longer than ``patience.SECONDS``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from perdure.adk.calls import Call, Group
+from perdure.adk.codec import UnknownType
+from perdure.adk.determinism import TurnClock
+from perdure.adk.floor import Floor
+from perdure.adk.journal import Journal, SettledGroup
+from perdure.adk.patience import Patience
+from perdure.adk.runs import Run, RunState
+from perdure.adk.settling import settle, show_state_early
+from perdure.session.runner import CallRecord, ModelCall
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _SettledModel:
+    """A model call that has its record and waits until it may go on."""
+
+    call: ModelCall
+    run: Run
+    due: asyncio.Future[None]
+
+
+class Dispatcher:
+    """Hands records out and opens the gates of model calls.
+
+    Args:
+        differs: told of a record that the code cannot take any more: the step, what was expected, what was found.
+        wake: called when it has waited long enough for somebody to stand still.
+    """
+
+    def __init__(
+        self,
+        floor: Floor,
+        journal: Journal,
+        clock: TurnClock,
+        differs: Callable[[str, str, str], None],
+        wake: Callable[[], None],
+    ) -> None:
+        self._floor = floor
+        self._journal = journal
+        self._clock = clock
+        self._differs = differs
+        self._wake = wake
+        self._given: dict[str, CallRecord] = {}
+        self._settled: list[_SettledModel] = []
+        self._given_up_keys: set[str] = set()
+        self._impatient = False
+        self._until_still = Patience(self._lose_patience)
+
+    def give(self, records: Iterable[CallRecord]) -> None:
+        """Takes records to hand out; those that were handed out before are ignored."""
+        for record in records:
+            call = self._floor.call(record.call_id)
+            if call is None or call.record is None:
+                self._given[record.call_id] = record
+
+    def add_model_call(self, run: Run, call: ModelCall) -> asyncio.Future[None]:
+        """Takes a model call that has its record now.  The future is done when it may go on."""
+        due: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._settled.append(_SettledModel(call, run, due))
+        due.add_done_callback(self._forget)
+        return due
+
+    def _forget(self, due: asyncio.Future[None]) -> None:
+        self._settled = [settled for settled in self._settled if settled.due is not due]
+
+    def give_up_model_call(self, key: str) -> None:
+        """The run that waited at the gate of this model call was stopped."""
+        self._given_up_keys.add(key)
+
+    def next(self, *, driving: bool) -> bool:
+        """Lets one go on, if one may.  New model calls are made only while the engine drives."""
+        entry = self._journal.next
+        if entry is not None:
+            return self._repeat(entry)
+        return self._journal.replayed and (self._hand_out_first() or (driving and self._open_gates()))
+
+    def _repeat(self, entry: ModelCall | SettledGroup) -> bool:
+        """Hands an entry of the journal out, if the invocation has come to it."""
+        if self._is_given_up(entry):
+            self._journal.hand_out_next()
+            return True
+        if isinstance(entry, SettledGroup):
+            group = self._floor.group(entry.group)
+            if group is None or not self._is_whole(group, entry.records) or not self._may_go_on():
+                return False
+            self._journal.hand_out_next()
+            self._hand_out(group, entry.records)
+        else:
+            run = next((run for run in self._floor.gated() if run.gate and run.gate.key == entry.key), None)
+            if run is None or not self._may_go_on():
+                return False
+            self._journal.hand_out_next()
+            self._clock.advance(entry.settled_at_ms)
+            _open_gate(run, entry, RunState.RUNNING)
+        return True
+
+    def _is_given_up(self, entry: ModelCall | SettledGroup) -> bool:
+        """Whether the run that would get the entry was stopped before it, as it was then."""
+        if isinstance(entry, ModelCall):
+            return entry.key in self._given_up_keys
+        calls = [self._floor.call(record.call_id) for record in entry.records]
+        return all(call is not None and call.given_up for call in calls)
+
+    def _may_go_on(self) -> bool:
+        """Whether somebody may get a record: nobody else is on the move, or keeps the others waiting for too long."""
+        if self._floor.still or self._impatient:
+            self._impatient = False
+            self._until_still.stop()
+            return True
+        self._until_still.wait(0)
+        return False
+
+    def _lose_patience(self) -> None:
+        self._impatient = True
+        self._wake()
+        self._impatient = False
+
+    def _hand_out_first(self) -> bool:
+        """Hands out what settled first: the record of a model call, or those of a group if all of them are here."""
+        ready = self._ready_groups()
+        settled = min(self._settled, key=lambda settled: settled.call.sequence, default=None)
+        if not (ready or settled) or not self._may_go_on():
+            return False
+        group, records = min(ready, key=lambda one: one[1][-1].sequence, default=(None, []))
+        if settled is not None and (group is None or settled.call.sequence < records[-1].sequence):
+            self._forget(settled.due)
+            self._clock.advance(settled.call.settled_at_ms)
+            settled.run.state = RunState.RUNNING
+            if not settled.due.done():
+                settled.due.set_result(None)
+        elif group is not None:
+            self._hand_out(group, records)
+        return True
+
+    def _ready_groups(self) -> list[tuple[Group, list[CallRecord]]]:
+        if not self._given:
+            return []
+        candidates = [(group, self._records_of(group)) for group in self._floor.waiting_groups()]
+        return [(group, records) for group, records in candidates if self._is_whole(group, records)]
+
+    @staticmethod
+    def _is_whole(group: Group, records: Sequence[CallRecord]) -> bool:
+        """Whether the records are all that the group waits for."""
+        waiting = {call.call_id for call in group.open_calls}
+        return group.accounted and bool(waiting) and not waiting - {record.call_id for record in records}
+
+    def _records_of(self, group: Group) -> list[CallRecord]:
+        """The records that were given for a group, with those that the journal had before."""
+        records: list[CallRecord] = []
+        for call in group.open_calls:
+            recorded = self._journal.call(call.call_id)
+            record = self._given.get(call.call_id) or (recorded.record if recorded else None)
+            if record is not None:
+                records.append(record)
+        return sorted(records, key=lambda record: record.sequence)
+
+    def _open_gates(self) -> bool:
+        """Lets new model calls go on."""
+        gated = self._floor.gated()
+        for run in gated:
+            _open_gate(run, None, RunState.IN_MODEL)
+        return bool(gated)
+
+    def _hand_out(self, group: Group, records: Sequence[CallRecord]) -> None:
+        """Hands out the records of a group, in their order."""
+        waiting = {call.call_id: call for call in group.open_calls}
+        settled: list[Call] = []
+        for record in records:
+            self._given.pop(record.call_id, None)
+            call = waiting.get(record.call_id)
+            if call is None:
+                continue
+            settled.append(call)
+            self._clock.advance(record.settled_at_ms)
+            recorded = self._journal.call(record.call_id)
+            try:
+                settle(call, record, recorded.approval if recorded else None)
+            except UnknownType as error:
+                self._differs(call.call_id, f"a value of class {error}", "no such class")
+                return
+        self._floor.close_group(group)
+        self._floor.forget_model_keys(group.owner)
+        for call in settled:  # whole first, then on: what follows sees the session as all of them left it
+            if call.settled is not None and not call.settled.done():
+                call.settled.set_result(None)
+
+    def show_states_early(self, group: Group) -> None:
+        """Calls that have their record changed the state before their siblings, which are yet to run, can see it."""
+        records = self._records_of(group)
+        if len(records) == len(group.open_calls):
+            return  # complete: handed out in its place
+        for record in records:
+            try:
+                show_state_early(group.calls[record.call_id], record)
+            except UnknownType as error:
+                self._differs(record.call_id, f"a value of class {error}", "no such class")
+                return
+
+
+def _open_gate(run: Run, record: ModelCall | None, state: RunState) -> None:
+    assert run.gate is not None
+    gate, run.gate, run.state = run.gate, None, state
+    if not gate.opened.done():
+        gate.opened.set_result(record)
