@@ -82,3 +82,10 @@ def request_form(request: LlmRequest) -> JsonObject:
     form: JsonObject = json.loads(request.model_dump_json(exclude_none=True, exclude={"tools_dict"}, fallback=str))
     form["tools"] = sorted(request.tools_dict)
     return form
+
+
+def unordered(value: Any) -> Any:
+    """The value with every list in it sorted."""
+    if isinstance(value, dict):
+        return {key: unordered(item) for key, item in value.items()}
+    return sorted(map(unordered, value), key=json.dumps) if isinstance(value, list) else value

@@ -6,13 +6,12 @@ requests and state without the order in which branches came.
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from typing import Any
 
 import pytest
-from tests.adk.plain import comparable, request_form, run_plain
-from tests.adk.shapes import SHAPES
+from tests.adk.more_shapes import SHAPES
+from tests.adk.plain import comparable, request_form, run_plain, unordered
 from tests.adk.test_like_plain_adk import with_plugin
 from tests.adk.worlds import World
 
@@ -44,15 +43,9 @@ def _events(world: World, items: list[JsonObject]) -> list[JsonObject]:
 
 def _state(world: World, state: JsonObject) -> JsonObject:
     state = {key: value for key, value in state.items() if not key.startswith("temp:")}
-    return _unordered(state) if world.branched else state
-
-
-def _unordered(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _unordered(item) for key, item in value.items()}
-    return sorted(map(_unordered, value), key=json.dumps) if isinstance(value, list) else value
+    return unordered(state) if world.branched else state
 
 
 def _requests(world: World) -> dict[str, list[Any]]:
     asked = {model.model: list(map(request_form, model.requests)) for model in world.models}
-    return _unordered(asked) if world.branched else asked
+    return unordered(asked) if world.branched else asked

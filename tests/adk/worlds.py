@@ -44,6 +44,7 @@ class World:
         log: one entry for each run of a tool or callback.
         others: the models of its other agents.
         branched: agents run side by side, so plain ADK gives their events in any order.
+        beside: calls that run agents run beside each other, so when each event comes is chance.
         fails: the turn fails, on plain ADK too.
         options: of the flow.
         services: for plain ADK and for the flow.
@@ -57,6 +58,7 @@ class World:
     messages: list[UserMessage] = field(default_factory=lambda: [UserMessage(text="go")])
     others: tuple[ScriptedModel, ...] = ()
     branched: bool = False
+    beside: bool = False
     fails: bool = False
 
     @property

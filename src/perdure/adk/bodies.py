@@ -145,7 +145,10 @@ async def run_attempt(call: Call, attempt: int, approval: Approval | None, sync_
         shown = shown_result(value, run.tool.name)
     except UsageError as refusal:
         return _refused(call, refusal)
-    call.live_outcome = text
+    if call.given_up:
+        _take_back(call)  # the session went on without it
+    else:
+        call.live_outcome = text
     return ToolSucceeded(text, shown)
 
 

@@ -13,7 +13,8 @@ from google.adk.tools.tool_context import ToolContext
 
 from perdure.adk.outcomes import AttemptBaseline, Outcome
 from perdure.adk.runs import Run
-from perdure.session.runner import CallRecord, CallRequest
+from perdure.session.policy import ToolEffect
+from perdure.session.runner import CallRecord, CallRequest, ToolOutcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +56,13 @@ class Call:
     state_applied: bool = False
     given_up: bool = False
     """ADK cancelled the call: a sibling raised, or the agent that asked for it was stopped."""
+    body: asyncio.Task[ToolOutcome] | None = None
+    """The attempt that runs."""
+
+    def stop_reading(self) -> None:
+        """Stops an attempt that nobody needs any more.  A write runs to its end, so that it is known what it did."""
+        if self.body is not None and self.request is not None and self.request.effect is ToolEffect.READ:
+            self.body.cancel()
 
     @property
     def open(self) -> bool:

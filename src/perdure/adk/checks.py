@@ -107,8 +107,8 @@ def _check_policies(policies: Mapping[str, ToolPolicy], agents: Sequence[AgentNo
         UsageError: names the tool.
     """
     toolsets = [known_names(toolset) for node in agents for toolset in node.toolsets]
-    tools = [tool for node in agents for tool in node.tools.values()]
-    known = {tool.name for tool in tools if not is_control_tool(tool)}
+    tools = {name: tool for node in agents for name, tool in node.tools.items()}
+    known = {name for node in agents for name, tool in node.tools.items() if not is_control_tool(tool)}
     known.update(*(names for names in toolsets if names is not None))
     for name, policy in policies.items():
         if not isinstance(cast(object, policy), ToolPolicy):
@@ -117,7 +117,7 @@ def _check_policies(policies: Mapping[str, ToolPolicy], agents: Sequence[AgentNo
             )
         if name in known:
             continue
-        if any(tool.name == name for tool in tools):
+        if name in tools:
             raise UsageError(f"tool_policies names {name!r}, which steers ADK and is no step; leave it out")
         if None in toolsets:
             continue

@@ -15,7 +15,7 @@ A replay is held to the journal by three rules:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from perdure.adk.calls import Call, ToolRun
@@ -25,10 +25,11 @@ from perdure.adk.floor import Floor
 from perdure.adk.journal import Journal
 from perdure.adk.parking import Parking
 from perdure.adk.patience import Patience
+from perdure.adk.questions import Asked, AskedGroup
 from perdure.adk.runs import Gate, Run, RunState, current_run
 from perdure.errors import NonDeterminismError, UsageError
 from perdure.session.model import JsonObject
-from perdure.session.runner import CallRecord, CallRequest, ModelCall, RecordedTurn
+from perdure.session.runner import Answer, CallRequest, ModelCall, Question, RecordedTurn, Settled
 
 
 class Conductor:
@@ -100,6 +101,10 @@ class Conductor:
             run.gate, run.state = None, RunState.RUNNING
             raise
 
+    def seen(self) -> list[int]:
+        """What the record of a model call says of the groups before it (see ``journal``)."""
+        return self._dispatcher.take_seen()
+
     async def settle_model(self, run: Run, call: ModelCall) -> None:
         """A model call has its record.  Returns when it may go on with it."""
         run.state = RunState.SETTLED
@@ -154,6 +159,28 @@ class Conductor:
             await self.parking.wait(call.settled)
         except asyncio.CancelledError:
             self.floor.give_up(call)
+            call.stop_reading()
+            raise
+
+    async def ask(self, run: Run, questions: Sequence[Question]) -> list[Answer]:
+        """Asks questions of one group and waits until all of them have an answer."""
+        self.parking.guard()
+        asked: dict[str, Asked] = {}
+        for question in questions:
+            then = self.journal.question(question.question_id)
+            if then is not None and (then.tool_name, then.arguments) != (question.tool_name, question.arguments):
+                expected = f"a question of {then.tool_name!r} with {then.arguments!r}"
+                found = f"a question of {question.tool_name!r} with {question.arguments!r}"
+                self.fail_replay(question.question_id, expected, found)
+            self.journal.was_asked_again(question.question_id)
+            asked[question.question_id] = Asked(then or question, fresh=then is None)
+        group = AskedGroup(questions[0].group, run, asked, asyncio.get_running_loop().create_future())
+        self.floor.open_questions(group)
+        asyncio.get_running_loop().call_soon(self.advance)
+        try:
+            return await self.parking.wait(group.answers)
+        except asyncio.CancelledError:
+            self.floor.give_up_questions(group)
             raise
 
     def account(self, call_id: str) -> None:
@@ -214,8 +241,8 @@ class Conductor:
         self._nudged = False
         self.advance()
 
-    def give(self, records: Iterable[CallRecord]) -> None:
-        """Takes records to hand out; those that were handed out before are ignored."""
+    def give(self, records: Iterable[Settled]) -> None:
+        """Takes records and answers to hand out; those that were handed out before are ignored."""
         self._dispatcher.give(records)
         self.advance()
 
@@ -223,7 +250,7 @@ class Conductor:
     def has_news(self) -> bool:
         """Whether ``drive`` has something to return with."""
         floor = self.floor
-        return self.failure is not None or self.ended or floor.blocked or floor.has_unreported_calls
+        return self.failure is not None or self.ended or floor.blocked or floor.has_unreported
 
     async def until(self, condition: Callable[[], bool]) -> None:
         """Waits until ``condition`` holds; it is tried whenever something has changed."""
@@ -271,7 +298,7 @@ class Conductor:
         """Says that there is something to drive on with, if nobody drives."""
         if self._driving or self._nudged or self.failure is not None or not self.journal.replayed:
             return
-        if self.floor.at_rest and (not self.floor.blocked or self.floor.has_unreported_calls):
+        if self.floor.at_rest and (not self.floor.blocked or self.floor.has_unreported):
             self._nudged = True
             self._nudge()
 

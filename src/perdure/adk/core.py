@@ -10,21 +10,19 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from google.adk.agents.invocation_context import InvocationContext
-from google.adk.events.event import Event
 from google.adk.sessions.session import Session
 from google.adk.tools.base_tool import BaseTool
 
-from perdure.adk import seams
 from perdure.adk.bodies import ToolThreads
 from perdure.adk.conductor import Conductor
 from perdure.adk.declared import DeclaredToolsets
 from perdure.adk.determinism import TurnClock
 from perdure.adk.effects import ToolRules
-from perdure.adk.history import is_stored, item_of, keeps_its_types, message_of
+from perdure.adk.outbox import Outbox
 from perdure.adk.runs import Run
 from perdure.session.model import InterruptKind
 from perdure.session.policy import RetryPolicy, ToolEffect
-from perdure.session.runner import ControlCall, NewMessage, TurnLog, TurnStart
+from perdure.session.runner import TurnLog, TurnStart
 
 DEFAULT_MODEL_RETRY = RetryPolicy()
 
@@ -39,58 +37,6 @@ class TurnSettings:
     code_effect: ToolEffect
     threads: ToolThreads
     toolsets: DeclaredToolsets
-
-
-class Outbox:
-    """The messages and control calls of a turn that the engine has not been given yet."""
-
-    def __init__(self, turn_id: str, stored: int) -> None:
-        self._turn_id = turn_id
-        self._stored = stored
-        self._count = 0
-        self._messages: list[NewMessage] = []
-        self._control_calls: list[ControlCall] = []
-        self.retyped: list[tuple[Event, str]] = []
-        """Events that read back from the store with other types, with their stored form."""
-        self.dropped: list[Event] = []
-        """Events of the session that are no messages."""
-
-    @property
-    def count(self) -> int:
-        """Messages made so far in this turn."""
-        return self._count
-
-    def add(self, event: Event) -> None:
-        """Takes an event of the invocation.
-
-        Raises:
-            ValueNotStorable: it carries a value that has no JSON form.
-            FrameworkDrift: ADK runs the turn under another id.
-        """
-        if self._count == 0 and event.invocation_id != self._turn_id:
-            raise seams.drifted(
-                seams.INVOCATION_ID,
-                f"the invocation has the id {event.invocation_id!r}, not the first one that its id provider gives",
-            )
-        if not is_stored(event):
-            self.dropped.append(event)
-            return
-        if self._count >= self._stored:
-            self._messages.append(message_of(event, self._count))
-        if not keeps_its_types(event):
-            self.retyped.append((event, item_of(event)))
-        self._count += 1
-
-    def add_control_call(self, call: ControlCall) -> None:
-        """Takes a call that steers ADK; one whose message is stored was shown before."""
-        if self._count > self._stored:
-            self._control_calls.append(call)
-
-    def take(self) -> tuple[tuple[NewMessage, ...], tuple[ControlCall, ...]]:
-        """Hands over what came in."""
-        taken = tuple(self._messages), tuple(self._control_calls)
-        self._messages, self._control_calls = [], []
-        return taken
 
 
 @dataclass(slots=True)

@@ -7,18 +7,22 @@ order in every replay.  Code that runs for long keeps the others waiting no long
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import assert_never
 
 from perdure.adk.calls import Call, Group
 from perdure.adk.codec import UnknownType
 from perdure.adk.determinism import TurnClock
 from perdure.adk.floor import Floor
-from perdure.adk.journal import Journal, SettledGroup
+from perdure.adk.journal import Entry, Journal, SettledGroup, SettledQuestions
 from perdure.adk.patience import Patience
+from perdure.adk.questions import AskedGroup
 from perdure.adk.runs import Run, RunState
 from perdure.adk.settling import settle, show_state_early
-from perdure.session.runner import CallRecord, ModelCall
+from perdure.session.runner import Answer, CallRecord, ModelCall, Settled
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -27,6 +31,7 @@ class _SettledModel:
 
     call: ModelCall
     run: Run
+    arrived: int
     due: asyncio.Future[None]
 
 
@@ -52,22 +57,29 @@ class Dispatcher:
         self._differs = differs
         self._wake = wake
         self._given: dict[str, CallRecord] = {}
+        self._answers: dict[str, Answer] = {}
         self._settled: list[_SettledModel] = []
         self._given_up_keys: set[str] = set()
+        self._arrivals = itertools.count()
+        self._arrived: dict[str, int] = {}
+        self._seen = journal.tail()
         self._impatient = False
         self._until_still = Patience(self._lose_patience)
 
-    def give(self, records: Iterable[CallRecord]) -> None:
-        """Takes records to hand out; those that were handed out before are ignored."""
-        for record in records:
-            call = self._floor.call(record.call_id)
+    def give(self, settled: Iterable[Settled]) -> None:
+        """Takes records and answers to hand out; those that were handed out before are ignored."""
+        for one in settled:
+            if isinstance(one, Answer):
+                self._answers[one.question_id] = one
+                continue
+            call = self._floor.call(one.call_id)
             if call is None or call.record is None:
-                self._given[record.call_id] = record
+                self._given[one.call_id] = one
 
     def add_model_call(self, run: Run, call: ModelCall) -> asyncio.Future[None]:
         """Takes a model call that has its record now.  The future is done when it may go on."""
         due: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._settled.append(_SettledModel(call, run, due))
+        self._settled.append(_SettledModel(call, run, next(self._arrivals), due))
         due.add_done_callback(self._forget)
         return due
 
@@ -85,30 +97,44 @@ class Dispatcher:
             return self._repeat(entry)
         return self._journal.replayed and (self._hand_out_first() or (driving and self._open_gates()))
 
-    def _repeat(self, entry: ModelCall | SettledGroup) -> bool:
+    def _repeat(self, entry: Entry) -> bool:
         """Hands an entry of the journal out, if the invocation has come to it."""
         if self._is_given_up(entry):
             self._journal.hand_out_next()
             return True
-        if isinstance(entry, SettledGroup):
-            group = self._floor.group(entry.group)
-            if group is None or not self._is_whole(group, entry.records) or not self._may_go_on():
-                return False
-            self._journal.hand_out_next()
-            self._hand_out(group, entry.records)
-        else:
-            run = next((run for run in self._floor.gated() if run.gate and run.gate.key == entry.key), None)
-            if run is None or not self._may_go_on():
-                return False
-            self._journal.hand_out_next()
-            self._clock.advance(entry.settled_at_ms)
-            _open_gate(run, entry, RunState.RUNNING)
+        go = self._way_on(entry)
+        if go is None or not self._may_go_on():
+            return False
+        self._journal.hand_out_next()
+        go()
         return True
 
-    def _is_given_up(self, entry: ModelCall | SettledGroup) -> bool:
+    def _way_on(self, entry: Entry) -> Callable[[], None] | None:
+        """What hands the entry out; ``None`` while nobody waits for it."""
+        match entry:
+            case ModelCall():
+                run = next((run for run in self._floor.gated() if run.gate and run.gate.key == entry.key), None)
+                return None if run is None else partial(self._answer_model_call, run, entry)
+            case SettledGroup():
+                group = self._floor.group(entry.group)
+                whole = group is not None and self._is_whole(group, entry.records)
+                return partial(self._hand_out, group, entry.records) if group is not None and whole else None
+            case SettledQuestions():
+                asked = self._floor.questions(entry.group)
+                return None if asked is None else partial(self._answer, asked, entry.answers)
+            case _:
+                assert_never(entry)
+
+    def _answer_model_call(self, run: Run, record: ModelCall) -> None:
+        self._clock.advance(record.settled_at_ms)
+        _open_gate(run, record, RunState.RUNNING)
+
+    def _is_given_up(self, entry: Entry) -> bool:
         """Whether the run that would get the entry was stopped before it, as it was then."""
         if isinstance(entry, ModelCall):
             return entry.key in self._given_up_keys
+        if isinstance(entry, SettledQuestions):
+            return entry.group in self._floor.given_up_questions
         calls = [self._floor.call(record.call_id) for record in entry.records]
         return all(call is not None and call.given_up for call in calls)
 
@@ -127,27 +153,58 @@ class Dispatcher:
         self._impatient = False
 
     def _hand_out_first(self) -> bool:
-        """Hands out what settled first: the record of a model call, or those of a group if all of them are here."""
-        ready = self._ready_groups()
-        settled = min(self._settled, key=lambda settled: settled.call.sequence, default=None)
-        if not (ready or settled) or not self._may_go_on():
+        """Hands out what came first; a group came when the last of its records did."""
+        ready = self._ready()
+        if not ready or not self._may_go_on():
             return False
-        group, records = min(ready, key=lambda one: one[1][-1].sequence, default=(None, []))
-        if settled is not None and (group is None or settled.call.sequence < records[-1].sequence):
-            self._forget(settled.due)
-            self._clock.advance(settled.call.settled_at_ms)
-            settled.run.state = RunState.RUNNING
-            if not settled.due.done():
-                settled.due.set_result(None)
-        elif group is not None:
-            self._hand_out(group, records)
+        _, go = min(ready, key=lambda one: one[0])
+        go()
         return True
 
-    def _ready_groups(self) -> list[tuple[Group, list[CallRecord]]]:
-        if not self._given:
-            return []
-        candidates = [(group, self._records_of(group)) for group in self._floor.waiting_groups()]
-        return [(group, records) for group, records in candidates if self._is_whole(group, records)]
+    def _ready(self) -> list[tuple[int, Callable[[], None]]]:
+        """What may be handed out, with its number among all that came; takes note of what came only now."""
+        ready: list[tuple[str, int, Callable[[], None]]] = []
+        if self._given:
+            for group in self._floor.waiting_groups():
+                records = self._records_of(group)
+                if self._is_whole(group, records):
+                    ready.append((group.key, records[-1].sequence, partial(self._hand_out, group, records)))
+        if self._answers:
+            for asked in self._floor.open_question_groups():
+                answers = [self._answers[question_id] for question_id in asked.asked if question_id in self._answers]
+                if len(answers) == len(asked.asked):
+                    last = max(answer.sequence for answer in answers)
+                    ready.append((f"?{asked.key}", last, partial(self._answer, asked, answers)))
+        for key, sequence, _ in sorted(ready, key=lambda one: one[1]):
+            if key not in self._arrived:
+                self._arrived[key] = next(self._arrivals)
+                self._seen.append(sequence)
+        models = [(settled.arrived, partial(self._let_go, settled)) for settled in self._settled]
+        return [*((self._arrived[key], go) for key, _, go in ready), *models]
+
+    def _let_go(self, settled: _SettledModel) -> None:
+        """Lets a model call go on that has its record."""
+        self._forget(settled.due)
+        self._clock.advance(settled.call.settled_at_ms)
+        settled.run.state = RunState.RUNNING
+        if not settled.due.done():
+            settled.due.set_result(None)
+
+    def _answer(self, group: AskedGroup, answers: Sequence[Answer]) -> None:
+        """Answers the questions of a group."""
+        by_id = {answer.question_id: answer for answer in answers}
+        for answer in answers:
+            self._answers.pop(answer.question_id, None)
+            self._clock.advance(answer.settled_at_ms)
+        self._floor.close_questions(group)
+        self._floor.forget_model_keys(group.owner)
+        if not group.answers.done():
+            group.answers.set_result([by_id[question_id] for question_id in group.asked])
+
+    def take_seen(self) -> list[int]:
+        """The groups that came since this was last asked, by the sequences of their last records."""
+        seen, self._seen = self._seen, []
+        return seen
 
     @staticmethod
     def _is_whole(group: Group, records: Sequence[CallRecord]) -> bool:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from perdure.adk.calls import Call, Group, GroupState
+from perdure.adk.questions import Asked, AskedGroup
 from perdure.adk.runs import Run
 from perdure.errors import UsageError
-from perdure.session.runner import CallRequest
+from perdure.session.runner import CallRequest, Question
 
 
 class Floor:
@@ -28,6 +29,9 @@ class Floor:
         self._groups: dict[str, Group] = {}
         self._calls: dict[str, Call] = {}
         self._unreported: list[Group] = []
+        self._asked: dict[str, AskedGroup] = {}
+        self._unreported_questions: list[Asked] = []
+        self.given_up_questions: set[str] = set()
         self._key_of_call: dict[str, str] = {}
         self._groups_of_key: dict[str, int] = {}
         self._model_keys: list[tuple[Run, str]] = []
@@ -173,11 +177,49 @@ class Floor:
         call = self._calls.get(call_id)
         return call if call is not None and call.request is not None and call.group.accounted else None
 
+    # ------------------------------------------------------------ questions
+
+    def open_questions(self, group: AskedGroup) -> None:
+        """A run waits for the answers to these questions."""
+        self.changes += 1
+        group.owner.waiting += 1
+        self._asked[group.key] = group
+        self._unreported_questions += [asked for asked in group.asked.values() if asked.fresh]
+
+    def close_questions(self, group: AskedGroup) -> None:
+        """Nobody waits for the answers any more."""
+        self.changes += 1
+        group.owner.waiting -= 1
+        del self._asked[group.key]
+
+    def give_up_questions(self, group: AskedGroup) -> None:
+        """The run that asked was stopped."""
+        self.given_up_questions.add(group.key)
+        self._unreported_questions = [one for one in self._unreported_questions if one not in group.asked.values()]
+        self.close_questions(group)
+
+    def questions(self, key: str) -> AskedGroup | None:
+        """The questions of this group, if somebody waits for their answers."""
+        return self._asked.get(key)
+
+    def open_question_groups(self) -> list[AskedGroup]:
+        """All groups of questions for whose answers somebody waits."""
+        return list(self._asked.values())
+
     # ------------------------------------------------------------ what the engine is to be told
 
     @property
-    def has_unreported_calls(self) -> bool:
-        """Whether there are calls of complete groups that the engine was not told of."""
+    def has_unreported(self) -> bool:
+        """Whether there are calls or questions that the engine was not told of."""
+        return bool(self._unreported_questions) or self._has_unreported_calls
+
+    def take_unreported_questions(self) -> tuple[Question, ...]:
+        """Those questions; from now on the engine knows of them."""
+        asked, self._unreported_questions = self._unreported_questions, []
+        return tuple(one.question for one in asked)
+
+    @property
+    def _has_unreported_calls(self) -> bool:
         return any(call.fresh for group in self._unreported for call in group.open_calls)
 
     def take_unreported_calls(self) -> tuple[CallRequest, ...]:

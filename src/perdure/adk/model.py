@@ -35,10 +35,14 @@ _INSTALLED = "_perdure_installed"
 
 
 class _Recorded(BaseModel):
-    """The record of a model call: its final responses, and the error that it ended with."""
+    """The record of a model call: its final responses, and the error that it ended with.
+
+    ``seen`` is the first field, where ``journal`` looks for it.
+    """
 
     model_config = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64", ser_json_inf_nan="strings")
 
+    seen: list[int] | None = None
     responses: list[LlmResponse] = []
     error: JsonObject | None = None
 
@@ -204,6 +208,7 @@ class _ModelCall:
         error = attempts.error
         recorded = _Recorded(error=None if error is None else encode_error(error))
         recorded.responses = attempts.responses
+        recorded.seen = core.conductor.seen()
         _fill_call_ids(core, key, attempts.responses)
         await record(core, self._run, key, recorded.model_dump_json(exclude_none=True), attempts.usage)
         return recorded

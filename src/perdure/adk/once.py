@@ -44,6 +44,7 @@ async def once(
         call = await core.conductor.enter_model(run, key)
         if call is None:
             result = await _produced(produce)
+            result = {"seen": core.conductor.seen(), **result}  # first of all: ``journal`` looks for it there
             call = await record(core, run, key, dumps(result), usage())
     recorded: JsonObject = json.loads(call.response)
     error = recorded.get("error")

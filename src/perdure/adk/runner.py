@@ -26,12 +26,13 @@ from perdure.adk.checks import check_application, check_options, check_run_confi
 from perdure.adk.closing import closing_messages
 from perdure.adk.compaction import durable_compaction
 from perdure.adk.conductor import Conductor
-from perdure.adk.core import DEFAULT_MODEL_RETRY, Outbox, TurnCore, TurnSettings
+from perdure.adk.core import DEFAULT_MODEL_RETRY, TurnCore, TurnSettings
 from perdure.adk.declared import DeclaredToolsets
 from perdure.adk.determinism import TurnClock, ids_of_run
 from perdure.adk.effects import ToolRules
 from perdure.adk.history import content_of, events_of
 from perdure.adk.kept import KeptArtifacts, KeptMemory
+from perdure.adk.outbox import Outbox
 from perdure.adk.plugins import WatcherPlugin
 from perdure.adk.services import TurnSessionService
 from perdure.adk.tree import AgentNode
@@ -148,6 +149,7 @@ class AdkAgentRunner:
         """
         config = self._config_of(start.message)
         recorded = await log.recorded()
+        stored = events_of(await log.load_stored()) if recorded.stored_messages > start.leg_length else []
         session = await self._session(start, log, config.get_session_config)
         clock = TurnClock(start.started_at_ms)
         if session.events:
@@ -159,7 +161,7 @@ class AdkAgentRunner:
             session=session,
             clock=clock,
             conductor=Conductor(recorded, clock, log.nudge, ids_of_run(start)),
-            outbox=Outbox(start.turn_id, recorded.stored_messages),
+            outbox=Outbox(start.turn_id, start.leg_length, stored),
         )
         content = content_of(start.message)
 
@@ -212,7 +214,7 @@ class AdkAgentRunner:
                 for event in session.events
                 if id(event) not in dropped
             ]
-        if len(session.events) == core.start.history_length + outbox.count:
+        if outbox.is_whole and len(session.events) == core.start.history_length + outbox.count:
             self._warm.put(session, core.start.incarnation)
 
     def closing_messages(

@@ -44,6 +44,8 @@ class TurnSessionService(BaseSessionService):
         except FrameworkDrift as drift:
             core.conductor.fail(drift)
             await core.conductor.parking.for_ever()
+        for later in core.outbox.sort(session.events):
+            session.state.update(later.actions.state_delta)
         return event
 
     async def create_session(

@@ -16,6 +16,7 @@ from google.adk.tools.agent_tool import AgentTool
 from google.adk.tools.base_tool import BaseTool
 from google.adk.tools.exit_loop_tool import exit_loop
 from google.adk.tools.function_tool import FunctionTool
+from google.adk.tools.tool_confirmation import ToolConfirmation
 from google.adk.tools.tool_context import ToolContext
 from google.adk.tools.transfer_to_agent_tool import TransferToAgentTool, transfer_to_agent
 
@@ -34,7 +35,7 @@ from perdure.session.model import (
     JsonObject,
     RecordStatus,
 )
-from perdure.session.runner import CallRequest
+from perdure.session.runner import CallRequest, Question, QuestionWait
 
 _CONTROL_FUNCTIONS = (transfer_to_agent, exit_loop)
 _CONTROL_TOOLS: tuple[type[BaseTool], ...] = (
@@ -143,7 +144,7 @@ async def _check_require_confirmation(self: BaseTool, args: dict[str, Any], tool
         return await tool.check_require_confirmation(args, tool_context)
     core.conductor.parking.guard()
     call_id = tool_context.function_call_id or ""
-    if core.conductor.journal.call(call_id) is not None:
+    if core.conductor.journal.call(call_id) is not None or core.conductor.journal.question(call_id) is not None:
         return False  # it was asked then, and the journal has what came of it
     # ADK's rule: anything but True lets the call through.
     if await tool.check_require_confirmation(args, tool_context) is True:
@@ -160,10 +161,51 @@ async def _run_scope(self: BaseTool, *, args: dict[str, Any], tool_context: Tool
     call_id = tool_context.function_call_id or ""
     run = current_run.get()
     assert run is not None, "a tool is called in the run of an agent"
+    refusal = await _refusal_of_scope(core, run, tool, args, tool_context)
+    if refusal is not None:
+        return refusal
     scope = f"{run.scope}/{call_id}" if run.scope else call_id
     with core.conductor.run(call_id, scope=scope, place=f"{place_of(run, tool_context)}/{call_id}"):
         core.conductor.account(call_id)
         return await tool.run_async(args=args, tool_context=tool_context)
+
+
+async def _refusal_of_scope(
+    core: TurnCore, run: Run, tool: BaseTool, args: dict[str, Any], context: ToolContext
+) -> JsonObject | None:
+    """Asks a person whether an agent may be run, if that is wanted.  What the model sees if not."""
+    call_id = context.function_call_id or ""
+    kind = core.asks.pop(call_id, None)
+    if kind is None and core.settings.rules.asks_for_scope(tool):
+        kind = InterruptKind.APPROVAL
+    then = core.conductor.journal.question(call_id)
+    if kind is None and then is None:
+        return None
+    question = Question(
+        question_id=call_id,
+        kind=then.kind if then is not None else kind or InterruptKind.APPROVAL,
+        group=f"{call_id}|agent",
+        wait=QuestionWait.LIVE,
+        tool_name=tool.name,
+        arguments=_recorded_arguments(tool, args),
+        agent_name=context.agent_name,
+        path=path_of(run, context),
+        hint=_hint(tool) if kind is InterruptKind.CONFIRMATION else "",
+    )
+    core.conductor.account(call_id)
+    (answer,) = await core.conductor.ask(run, [question])
+    if answer.error is not None:
+        return {"error": answer.error.message}
+    said = cast(JsonObject, answer.value)
+    if not said.get("approved"):
+        context.tool_confirmation = ToolConfirmation(confirmed=False)
+        return {"error": said.get("message") or DEFAULT_REJECTION_MESSAGE}
+    context.tool_confirmation = ToolConfirmation(confirmed=True, payload=said.get("payload"))
+    return None
+
+
+def _hint(tool: BaseTool) -> str:
+    return f"Tool {tool.name!r} wants to be confirmed before it runs."
 
 
 def place_of(run: Run, context: ToolContext) -> str:
@@ -253,7 +295,7 @@ def _request(
     ask = core.asks.pop(call_id, None)
     hint = ""
     if ask is InterruptKind.CONFIRMATION:
-        hint = f"Tool {tool.name!r} wants to be confirmed before it runs."
+        hint = _hint(tool)
     elif rules.asks_for_approval(policy):
         ask = InterruptKind.APPROVAL
     return CallRequest(

@@ -55,6 +55,13 @@ class StoreTurnLog:
             return ()
         return await self._store.read_history(start.session_id, 0, start.history_length)
 
+    async def load_stored(self) -> Sequence[JsonObject]:
+        start = self._book.start
+        first = start.history_length + start.leg_length
+        return await self._store.read_history(
+            start.session_id, first, start.history_length + self._book.stored_messages
+        )
+
     async def load_state(self) -> JsonObject:
         start = self._book.start
         return await self._store.read_turn_state(start.session_id, start.number)

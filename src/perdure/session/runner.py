@@ -393,6 +393,10 @@ class TurnLog(Protocol):
         """The framework items of all messages before this leg of the turn, oldest first."""
         ...
 
+    async def load_stored(self) -> Sequence[JsonObject]:
+        """The framework items of the messages that this leg of the turn has stored, oldest first."""
+        ...
+
     async def load_state(self) -> JsonObject:
         """The session state as it was when this leg began; shared keys with their ``app:`` and ``user:`` prefix."""
         ...
