@@ -141,9 +141,7 @@ def confirmed() -> World:
         log.append(f"refund {order}")
         return {"refunded": order}
 
-    flow = Workflow(
-        name="flow", edges=[(START, remove, arguments, FunctionTool(refund, require_confirmation=True))]
-    )
+    flow = Workflow(name="flow", edges=[(START, remove, arguments, FunctionTool(refund, require_confirmation=True))])
     return World(ScriptedModel(), flow, log)
 
 
@@ -193,9 +191,7 @@ def workflow_tool_asks() -> World:
         return words
 
     quote = Workflow(name="quote", description="Quotes.", input_schema=Item, edges=[(START, ask, price)])
-    model = ScriptedModel(
-        replies=[calls(("quote", {"item": "pen"}), ("note", {"words": "two"})), says("quoted")]
-    )
+    model = ScriptedModel(replies=[calls(("quote", {"item": "pen"}), ("note", {"words": "two"})), says("quoted")])
     return World(model, LlmAgent(name="seller", model=model, instruction="Sell.", tools=[quote, note]), log)
 
 

@@ -6,7 +6,7 @@ import json
 import re
 from typing import Any
 
-from google.adk.agents import BaseAgent, RunConfig
+from google.adk.agents import RunConfig
 from google.adk.agents.run_config import StreamingMode  # type: ignore[attr-defined]  # ADK's documented import
 from google.adk.apps.app import App
 from google.adk.events.event import Event
@@ -18,9 +18,6 @@ from perdure.adk.history import content_of
 from perdure.session.model import JsonObject, UserMessage
 
 SSE = RunConfig(streaming_mode=StreamingMode.SSE)
-
-_CALL_ID = re.compile("adk-[0-9a-f-]{36}")
-"""Of ADK's own making; branches and paths carry it, too."""
 
 
 async def run_plain(
@@ -56,17 +53,24 @@ def stored_form(event: Event) -> JsonObject:
     return form
 
 
+_ID = re.compile(r"(adk-)?[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+"""Of ADK's own making; branches and paths carry those of calls, too."""
+_TIME = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+")
+_OF_ONE_RUN = ("invocation_id", "timestamp", "start_timestamp", "end_timestamp")
+
+
 def comparable(items: list[JsonObject]) -> list[JsonObject]:
     """Stored events without what differs from run to run: ids, invocation ids, times."""
     names: dict[str, str] = {}
 
     def rename(value: Any) -> Any:
         if isinstance(value, dict):
-            return {key: rename(item) for key, item in value.items() if key not in ("invocation_id", "timestamp")}
+            return {key: rename(item) for key, item in value.items() if key not in _OF_ONE_RUN}
         if isinstance(value, list):
             return [rename(item) for item in value]
         if isinstance(value, str):
-            return _CALL_ID.sub(lambda found: names.setdefault(found[0], f"call {len(names)}"), value)
+            value = _ID.sub(lambda found: names.setdefault(found[0], f"id {len(names)}"), value)
+            return _TIME.sub("a time", value)
         return value
 
     renamed = [rename(_in_order(item)) for item in items]

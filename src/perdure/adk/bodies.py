@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext, suppress
 from contextvars import copy_context
-from typing import Any
+from typing import Any, NoReturn
 
 from perdure.adk import credentials, determinism, seams
 from perdure.adk.asks import apply_ask, drop_asks, give_answer, store_sign_in, take_ask
@@ -16,8 +16,8 @@ from perdure.adk.codec import UnknownType, decode
 from perdure.adk.core import BodySteps
 from perdure.adk.durable import current_body
 from perdure.adk.failures import error_info
-from perdure.adk.parking import TurnDropped
 from perdure.adk.outcomes import AttemptBaseline, bare_failure, capture_failure, capture_success, shown_result
+from perdure.adk.parking import TurnDropped
 from perdure.errors import NonDeterminismError, ToolExecutionError, UsageError
 from perdure.session.runner import Approval, ToolOutcome, ToolRaised, ToolSucceeded
 
@@ -40,6 +40,16 @@ class ToolThreads:
         running = _start_thread(function)
         running.add_done_callback(lambda _: self._room.release())
         return running
+
+    async def run(self, function: Callable[[], Any]) -> Any:
+        """Calls ``function`` in a thread, with the caller's context variables.  Returns only when it is over."""
+        context = copy_context()
+        running = await self.start(lambda: context.run(function))
+        try:
+            return await asyncio.shield(running)
+        except asyncio.CancelledError as error:
+            cancelled = error
+        return await _when_over(running, cancelled)
 
 
 def _start_thread(function: Callable[[], Any]) -> asyncio.Future[Any]:
@@ -102,9 +112,13 @@ class SyncTools:
                 return await asyncio.shield(running)
             except asyncio.CancelledError as error:
                 cancelled = error
-        # A thread cannot be stopped, and the attempt is not over before it is.  But the turn's other tools go on.
-        await asyncio.wait([running])
-        raise cancelled
+        return await _when_over(running, cancelled)  # without the lock: the turn's other tools go on
+
+
+async def _when_over(running: asyncio.Future[Any], cancelled: asyncio.CancelledError) -> NoReturn:
+    """Ends a cancelled attempt.  A thread cannot be stopped, and the attempt is not over before it is."""
+    await asyncio.wait([running])
+    raise cancelled
 
 
 async def run_attempt(

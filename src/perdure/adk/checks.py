@@ -14,11 +14,11 @@ from google.adk.agents.llm_agent import LlmAgent
 # ADK's documentation imports StreamingMode from here, though the module does not say that it exports it.
 from google.adk.agents.run_config import RunConfig, StreamingMode  # type: ignore[attr-defined]
 from google.adk.apps.app import App
-from google.adk.code_executors.built_in_code_executor import BuiltInCodeExecutor
 from google.adk.tools.base_tool import BaseTool
 from google.adk.workflow import BaseNode
 
 from perdure.adk import seams
+from perdure.adk.declared import known_names
 from perdure.adk.plugins import WATCHER
 from perdure.adk.tools import check_stand_in, is_control_tool, unsupported
 from perdure.adk.tree import AgentNode, agents_below
@@ -95,11 +95,6 @@ def _check_agent(node: AgentNode) -> None:
                 f"{name} is a {kinds[module]}, whose work is neither a model call nor a tool call: a crash would "
                 "repeat it, so do it in a tool"
             )
-    if isinstance(agent, LlmAgent):
-        executor = agent.code_executor
-        if executor is not None and not isinstance(executor, BuiltInCodeExecutor):
-            kind = type(executor).__name__
-            raise UsageError(f"{name} has code_executor={kind}, {_NOT_YET}; use BuiltInCodeExecutor or leave it out")
     for tool in node.tools.values():
         reason = unsupported(tool)
         if reason is not None:
@@ -111,11 +106,15 @@ def _check_agent(node: AgentNode) -> None:
 def _check_policies(policies: Mapping[str, ToolPolicy], agents: Sequence[AgentNode]) -> None:
     """Refuses a policy that is none, or that is for a tool which no agent has or which is no step.
 
+    A toolset that must be asked for its names may have any; its first listing shows.
+
     Raises:
         UsageError: names the tool.
     """
-    tools = [tool for node in agents for tool in node.tools.values()]
-    known = {tool.name for tool in tools if not is_control_tool(tool)}
+    toolsets = [known_names(toolset) for node in agents for toolset in node.toolsets]
+    tools = {name: tool for node in agents for name, tool in node.tools.items()}
+    known = {name for node in agents for name, tool in node.tools.items() if not is_control_tool(tool)}
+    known.update(*(names for names in toolsets if names is not None))
     for name, policy in policies.items():
         if not isinstance(cast(object, policy), ToolPolicy):
             raise UsageError(
@@ -123,8 +122,10 @@ def _check_policies(policies: Mapping[str, ToolPolicy], agents: Sequence[AgentNo
             )
         if name in known:
             continue
-        if any(tool.name == name for tool in tools):
+        if name in tools:
             raise UsageError(f"tool_policies names {name!r}, which steers ADK and is no step; leave it out")
+        if None in toolsets:
+            continue
         who = "the agent has no such tool" if len(agents) == 1 else "no agent of the flow has such a tool"
         raise UsageError(f"tool_policies names {name!r}, but {who} (known: {', '.join(sorted(known)) or 'none'})")
 
@@ -150,7 +151,12 @@ def _check_node_policies(policies: Mapping[str, ToolPolicy], nodes: Sequence[Bas
 
 
 def check_options(
-    default_tool_effect: object, approvals: object, model_retry: object, model_timeout: object, user_id: object
+    default_tool_effect: object,
+    code_execution_effect: object,
+    approvals: object,
+    model_retry: object,
+    model_timeout: object,
+    user_id: object,
 ) -> None:
     """Refuses options of the wrong type or value.
 
@@ -159,6 +165,10 @@ def check_options(
     """
     if not isinstance(default_tool_effect, ToolEffect):
         raise UsageError(f"default_tool_effect is {default_tool_effect!r}; give a ToolEffect, such as ToolEffect.READ")
+    if not isinstance(code_execution_effect, ToolEffect):
+        raise UsageError(
+            f"code_execution_effect is {code_execution_effect!r}; give a ToolEffect, such as ToolEffect.READ"
+        )
     if approvals not in ("by_effect", "declared"):
         raise UsageError(f"approvals is {approvals!r}; give 'by_effect' or 'declared'")
     if model_retry is not None and not isinstance(model_retry, RetryPolicy):

@@ -14,14 +14,18 @@ from typing import Any
 from google.adk.agents.invocation_context import InvocationContext
 from google.adk.events.event_actions import EventActions
 from google.adk.sessions.session import Session
+from google.adk.tools.base_tool import BaseTool
 
+from perdure.adk.bodies import ToolThreads
 from perdure.adk.carry import Carry
 from perdure.adk.conductor import Conductor
+from perdure.adk.declared import DeclaredToolsets
 from perdure.adk.determinism import TurnClock
 from perdure.adk.effects import ToolRules
 from perdure.adk.outbox import Outbox
+from perdure.adk.runs import Run
 from perdure.session.model import InterruptKind, JsonObject, JsonValue
-from perdure.session.policy import RetryPolicy
+from perdure.session.policy import RetryPolicy, ToolEffect
 from perdure.session.runner import ToolOutcome, TurnLog, TurnStart
 
 DEFAULT_MODEL_RETRY = RetryPolicy()
@@ -34,6 +38,9 @@ class TurnSettings:
     rules: ToolRules
     model_retry: RetryPolicy
     model_timeout: timedelta | None
+    code_effect: ToolEffect
+    threads: ToolThreads
+    toolsets: DeclaredToolsets
 
 
 @dataclass(slots=True, eq=False)
@@ -88,6 +95,10 @@ class TurnCore:
     """Held while a token is got from a token server and recorded."""
     writing: set[asyncio.Task[None]] = field(default_factory=set[asyncio.Task[None]])
     """Records of tokens that are being written."""
+    listings: dict[str, list[BaseTool]] = field(default_factory=dict[str, "list[BaseTool]"])
+    """Place -> what a toolset listed there."""
+    code_runs: dict[str, int] = field(default_factory=dict[str, int])
+    """Place -> code executions asked for there."""
 
     def node_call_id(self, scope: str, path: str) -> str:
         """The id for the next call of the function of the node at ``path``."""
@@ -98,6 +109,16 @@ class TurnCore:
     def is_active(self) -> bool:
         """Whether something new is done: no replay, and not all of it waits for people."""
         return self.conductor.journal.replayed and (self.conductor.driving or bool(self.bodies))
+
+    def place_of(self, run: Run, invocation: InvocationContext) -> str:
+        """Where in the tree of agents the agent of a run is; the same whenever it runs there again."""
+        agent = invocation.agent.name if invocation.agent else ""
+        scope = [run.scope] if run.scope else []
+        return self.key("|".join((*scope, invocation.node_path or "", invocation.branch or "", agent)))
+
+    def key(self, place: str) -> str:
+        """The key of what is at a place: not that of an earlier leg."""
+        return f"{leg_prefix(self.start)}{place}"
 
 
 def leg_prefix(start: TurnStart) -> str:

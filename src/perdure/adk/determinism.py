@@ -34,6 +34,10 @@ class TurnClock:
         self._now_us += 1
         return self._now_us / 1_000_000
 
+    def peek(self) -> float:
+        """Seconds since the epoch, at which the clock stands; reading it so does not move it."""
+        return self._now_us / 1_000_000
+
     def advance(self, to_ms: int) -> None:
         """Moves on to a moment, if it is later."""
         self._now_us = max(self._now_us, to_ms * 1000)
@@ -93,6 +97,11 @@ def suspend() -> seams.Providers:
     return providers
 
 
+def is_suspended() -> bool:
+    """Whether this is code that a replay does not run: the body of a tool, a model."""
+    return seams.current_providers() == seams.REAL_PROVIDERS
+
+
 def resume(providers: seams.Providers) -> None:
     """Ends what ``suspend`` began."""
     seams.set_providers(providers)
@@ -105,6 +114,16 @@ def install_for_body(start: TurnStart, call_id: str) -> None:
     """
     time_provider, _, random_provider = seams.REAL_PROVIDERS
     seams.set_providers((time_provider, derived_uuids(start.turn_id, call_id, "body").__next__, random_provider))
+
+
+@contextmanager
+def outside() -> Generator[None]:
+    """Inside, the real time, ids and random numbers: for what a replay does not run."""
+    providers = suspend()
+    try:
+        yield
+    finally:
+        resume(providers)
 
 
 @contextmanager

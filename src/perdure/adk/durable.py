@@ -24,7 +24,6 @@ from perdure.adk.core import BodySteps, TurnCore, current_turn, leg_prefix
 from perdure.adk.failures import decode_error, encode_error
 from perdure.adk.journal import ASIDE
 from perdure.adk.parking import TurnDropped
-from perdure.adk.runs import current_run
 from perdure.errors import PayloadTooLarge, UsageError, ValueNotStorable
 from perdure.session.model import JsonObject, Usage
 
@@ -155,7 +154,7 @@ async def _written(core: TurnCore, key: str, record: JsonObject) -> Any:
         raise
     except PayloadTooLarge:
         raise
-    except Exception as failure:  # noqa: BLE001  (the engine's trouble: no callback may swallow it)
+    except Exception as failure:
         core.conductor.fail(failure)
         if current_body.get() is not None:
             raise TurnDropped from failure  # out of the tool or function; its call then raises the failure itself

@@ -8,10 +8,12 @@ from typing import Any, Final
 
 from google.adk.tools.base_tool import BaseTool
 from google.adk.tools.load_artifacts_tool import LoadArtifactsTool
+from google.adk.tools.load_mcp_resource_tool import LoadMcpResourceTool
 from google.adk.tools.load_memory_tool import LoadMemoryTool
 from google.adk.tools.preload_memory_tool import PreloadMemoryTool
 from google.adk.tools.tool_context import ToolContext
 
+from perdure.adk.listings import hinted_effect
 from perdure.session.policy import (
     DEFAULT_RETRY,
     EFFECT_RULES,
@@ -25,8 +27,8 @@ from perdure.session.policy import (
 IDEMPOTENCY_KEY_CUSTOM_METADATA_KEY: Final = "perdure_idempotency_key"
 """Where a running tool finds its idempotency key: ``tool_context.custom_metadata[...]``."""
 
-_READS_OF_ADK: tuple[type[BaseTool], ...] = (LoadArtifactsTool, LoadMemoryTool, PreloadMemoryTool)
 _NODE = ToolPolicy(ToolEffect.IDEMPOTENT_WRITE)
+_READS_OF_ADK: tuple[type[BaseTool], ...] = (LoadArtifactsTool, LoadMcpResourceTool, LoadMemoryTool, PreloadMemoryTool)
 _ONCE = RetryPolicy(max_attempts=1)
 
 
@@ -49,7 +51,9 @@ class ToolRules:
         policy = self.policies.get(tool.name)
         if policy is not None:
             return policy
-        return ToolPolicy(ToolEffect.READ if isinstance(tool, _READS_OF_ADK) else self.default_effect)
+        if isinstance(tool, _READS_OF_ADK):
+            return ToolPolicy(ToolEffect.READ)
+        return ToolPolicy(hinted_effect(tool) or self.default_effect)
 
     def policy_of_node(self, name: str) -> ToolPolicy:
         """The policy of a function node."""

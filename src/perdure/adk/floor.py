@@ -91,6 +91,11 @@ class Floor:
         for call_id in call_ids:
             self._key_of_call[call_id] = key
 
+    def add_call(self, run: Run, call_id: str) -> None:
+        """Makes a call that the model did not write one of the run's last model call, if it made one."""
+        if run.model_key:
+            self._key_of_call[call_id] = run.model_key
+
     def knows(self, call_id: str) -> bool:
         """Whether a model response of this turn has a call of this id."""
         return call_id in self._key_of_call

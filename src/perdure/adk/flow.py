@@ -36,6 +36,7 @@ def adk_agent_session_flow(
     model_retry: RetryPolicy | None = None,
     model_timeout: timedelta | None = None,
     sync_tools_in_threads: bool = True,
+    code_execution_effect: ToolEffect = ToolEffect.NON_IDEMPOTENT_WRITE,
 ) -> AgentSessionFlow:
     """Makes an ADK agent durable under a stable ``flow_type``.  The agent's objects are not changed.
 
@@ -58,6 +59,8 @@ def adk_agent_session_flow(
         model_timeout: the longest one request to a model may take; ``None`` is no limit.
         sync_tools_in_threads: run synchronous tools in threads, so that a blocking one does not stall other sessions;
             ``False``: in the event loop, as plain ADK does.
+        code_execution_effect: what the code does to the world that an agent's code executor runs.  It asks for no
+            approval.
 
     Raises:
         UsageError: something in the set-up is wrong or not supported; the message names the argument that fixes it.
@@ -79,6 +82,7 @@ def adk_agent_session_flow(
         model_retry=model_retry,
         model_timeout=model_timeout,
         sync_tools_in_threads=sync_tools_in_threads,
+        code_execution_effect=code_execution_effect,
     )
     return AgentSessionFlow(
         flow_type=flow_type,

@@ -117,7 +117,7 @@ def message_of(event: Event, ordinal: int) -> NewMessage:
         ordinal=ordinal,
         role=_role(event, bool(responses)),
         author=event.author,
-        text=text_of(event.content),
+        text=text_of(event.actions.compaction.compacted_content if event.actions.compaction else event.content),
         item=item_of(event),
         created_at_ms=int(event.timestamp * 1000),
         tool_name=named.name if named else None,
@@ -130,6 +130,8 @@ def message_of(event: Event, ordinal: int) -> NewMessage:
 def _role(event: Event, answers: bool) -> MessageRole:
     if answers:
         return MessageRole.TOOL
+    if event.actions.compaction is not None:
+        return MessageRole.ASSISTANT  # ADK puts the user's name on it, but a model wrote it
     return MessageRole.USER if event.author == USER else MessageRole.ASSISTANT
 
 

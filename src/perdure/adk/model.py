@@ -11,7 +11,6 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any, cast
 
 from google.adk.agents.invocation_context import InvocationContext
 from google.adk.flows.llm_flows.base_llm_flow import BaseLlmFlow
@@ -25,10 +24,11 @@ from pydantic import BaseModel, ConfigDict, PrivateAttr
 from perdure.adk import determinism, seams
 from perdure.adk.core import TurnCore, current_turn
 from perdure.adk.failures import decode_error, encode_error
+from perdure.adk.once import record
 from perdure.adk.retries import is_transient
-from perdure.adk.runs import Run, current_run
+from perdure.adk.runs import current_run
 from perdure.adk.tools import make_tools_durable
-from perdure.errors import PayloadTooLarge
+from perdure.adk.usage import usage_of
 from perdure.session.model import AgentEventType, JsonObject, Usage
 
 _INSTALLED = "_perdure_installed"
@@ -54,6 +54,12 @@ class _Attempts:
     responses: list[LlmResponse] = field(default_factory=list[LlmResponse])
     requests: int = 0
     error: Exception | None = None
+
+    @property
+    def usage(self) -> Usage:
+        """What they cost.  The numbers of one request are cumulative: its last ones count."""
+        reported = [response.usage_metadata for response in self.responses if response.usage_metadata is not None]
+        return usage_of(reported[-1] if reported else None, self.requests)
 
 
 def install() -> None:
@@ -103,13 +109,12 @@ class _ModelCall:
     """One model call of a durable turn.  (Apart from ``DurableModel``: a pydantic object is slow to look into.)"""
 
     def __init__(self, inner: BaseLlm, core: TurnCore, invocation: InvocationContext) -> None:
-        agent = invocation.agent.name if invocation.agent else ""
         self.inner = inner
         self._core = core
         run = current_run.get()
         assert run is not None, "an agent always runs in a run"
         self._run = run
-        self._path = _place_of_calls(core.start.leg, run, invocation, agent)
+        self._path = core.place_of(run, invocation)
 
     async def responses(self, llm_request: LlmRequest, stream: bool) -> AsyncGenerator[LlmResponse, None]:
         core = self._core
@@ -205,28 +210,8 @@ class _ModelCall:
         recorded.responses = attempts.responses
         recorded.seen = core.conductor.seen()
         _fill_call_ids(core, key, attempts.responses)
-        try:
-            call = await core.log.record_model_call(
-                key, recorded.model_dump_json(exclude_none=True), _usage(attempts), core.log.now_ms()
-            )
-        except asyncio.CancelledError:
-            core.conductor.parking.guard()
-            raise
-        except PayloadTooLarge:
-            raise  # the application's doing: its callbacks may see it
-        except Exception as failure:  # noqa: BLE001  (the engine's trouble: no callback may swallow it)
-            core.conductor.fail(failure)
-            await core.conductor.parking.for_ever()
-        await core.conductor.settle_model(self._run, call)
+        await record(core, self._run, key, recorded.model_dump_json(exclude_none=True), attempts.usage)
         return recorded
-
-
-def _place_of_calls(leg: int, run: Run, invocation: InvocationContext, agent: str) -> str:
-    """Where an agent makes its model calls; with a number for each call it is the call's key."""
-    parts = [f"leg{leg}"] if leg > 1 else []
-    if run.scope:
-        parts.append(run.scope)
-    return "|".join((*parts, invocation.node_path or "", invocation.branch or "", agent))
 
 
 def _function_calls(response: LlmResponse) -> list[types.FunctionCall]:
@@ -245,15 +230,3 @@ def _fill_call_ids(core: TurnCore, key: str, responses: list[LlmResponse]) -> No
             if not call.id or call.id in used or core.conductor.floor.knows(call.id):
                 call.id = seams.new_function_call_id()
             used.add(call.id)
-
-
-def _usage(attempts: _Attempts) -> Usage:
-    reported = [response.usage_metadata for response in attempts.responses if response.usage_metadata is not None]
-    if not reported:
-        return Usage(model_calls=attempts.requests)
-    last = cast(Any, reported[-1])  # of one request it is cumulative
-    return Usage(
-        input_tokens=(last.prompt_token_count or 0) + (last.tool_use_prompt_token_count or 0),
-        output_tokens=(last.candidates_token_count or 0) + (last.thoughts_token_count or 0),
-        model_calls=attempts.requests,
-    )

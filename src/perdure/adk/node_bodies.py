@@ -87,9 +87,7 @@ class NodeBody:
         self._in_place: asyncio.Future[None] = loop.create_future()
         if in_place:
             self._in_place.set_result(None)
-        self.task = loop.create_task(
-            self._carry(), name=f"perdure node {run.call_id}", context=run.variables.copy()
-        )
+        self.task = loop.create_task(self._carry(), name=f"perdure node {run.call_id}", context=run.variables.copy())
         run.core.tasks.add(self.task)
         self.task.add_done_callback(run.core.tasks.discard)
 

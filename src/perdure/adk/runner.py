@@ -6,7 +6,6 @@ import json
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from datetime import timedelta
 
-
 # ADK's documentation imports StreamingMode from here, though the module does not say that it exports it.
 from google.adk.agents.run_config import RunConfig, StreamingMode  # type: ignore[attr-defined]
 from google.adk.apps.app import App
@@ -19,23 +18,27 @@ from google.adk.sessions.session import Session
 from google.adk.workflow import BaseNode
 from pydantic import ValidationError
 
-from perdure.adk import credentials, model, nodes, seams, telemetry, tracking, waits
+from perdure.adk import code, credentials, model, nodes, seams, telemetry, toolsets, tracking, waits
 from perdure.adk.bodies import SyncTools, ToolThreads
 from perdure.adk.carry import Carry
 from perdure.adk.checks import check_application, check_options, check_run_config, fingerprint
 from perdure.adk.closing import closing_messages
+from perdure.adk.compaction import durable_compaction
 from perdure.adk.conductor import Conductor
 from perdure.adk.core import DEFAULT_MODEL_RETRY, TurnCore, TurnSettings
+from perdure.adk.declared import DeclaredToolsets
 from perdure.adk.determinism import TurnClock, ids_of_run
 from perdure.adk.durable import lasting_steps
 from perdure.adk.effects import ToolRules
 from perdure.adk.history import content_of, events_of
-from perdure.adk.outbox import Outbox
+from perdure.adk.kept import KeptArtifacts, KeptMemory
 from perdure.adk.late import TurnRunner
 from perdure.adk.legs import content_of_answers
+from perdure.adk.outbox import Outbox
 from perdure.adk.plugins import WatcherPlugin
 from perdure.adk.release import warn_of_untested_release
 from perdure.adk.services import TurnSessionService
+from perdure.adk.tree import AgentNode
 from perdure.adk.turn import AdkLiveTurn
 from perdure.adk.warm import WarmSessions
 from perdure.errors import UsageError
@@ -71,13 +74,14 @@ class AdkAgentRunner:
         model_retry: RetryPolicy | None = None,
         model_timeout: timedelta | None = None,
         sync_tools_in_threads: bool = True,
+        code_execution_effect: ToolEffect = ToolEffect.NON_IDEMPOTENT_WRITE,
     ) -> None:
         seams.check_seams()
         warn_of_untested_release()
         seams.load_early()
         policies, nodes_policies = dict(tool_policies or {}), dict(node_policies or {})
         app, agents = check_application(agent, flow_type, policies, nodes_policies)
-        check_options(default_tool_effect, approvals, model_retry, model_timeout, user_id)
+        check_options(default_tool_effect, code_execution_effect, approvals, model_retry, model_timeout, user_id)
         self._run_config = run_config or RunConfig(streaming_mode=StreamingMode.SSE)
         check_run_config(self._run_config, "run_config")
         self._definition = fingerprint(agents)
@@ -85,20 +89,30 @@ class AdkAgentRunner:
             rules=ToolRules(policies, default_tool_effect, approvals, nodes_policies),
             model_retry=model_retry or DEFAULT_MODEL_RETRY,
             model_timeout=model_timeout,
+            code_effect=code_execution_effect,
+            threads=ToolThreads(),
+            toolsets=_toolsets_of(agents, policies),
         )
-        self._threads = ToolThreads() if sync_tools_in_threads else None
+        self._sync_tools_in_threads = sync_tools_in_threads
         self._warm = WarmSessions()
         model.install()
         credentials.install()
+        code.install()
+        toolsets.install()
         tracking.install()
         nodes.install()
         waits.install()
         telemetry.install()
         self._runner = TurnRunner(
-            app=app.model_copy(update={"plugins": [WatcherPlugin(), *app.plugins]}),
+            app=app.model_copy(
+                update={
+                    "plugins": [WatcherPlugin(), *app.plugins],
+                    "events_compaction_config": durable_compaction(app.events_compaction_config),
+                }
+            ),
             session_service=TurnSessionService(),
-            artifact_service=artifact_service,
-            memory_service=memory_service,
+            artifact_service=None if artifact_service is None else KeptArtifacts(artifact_service),
+            memory_service=None if memory_service is None else KeptMemory(memory_service),
             credential_service=credential_service,
         )
 
@@ -188,9 +202,9 @@ class AdkAgentRunner:
 
     def _sync_tools(self, config: RunConfig) -> SyncTools | None:
         """An explicit thread pool of the run configuration is ADK's own business: there, calls may overlap."""
-        if self._threads is None or config.tool_thread_pool_config is not None:
+        if not self._sync_tools_in_threads or config.tool_thread_pool_config is not None:
             return None
-        return SyncTools(self._threads)
+        return SyncTools(self._settings.threads)
 
     async def _session(self, start: TurnStart, log: TurnLog, limits: GetSessionConfig | None) -> Session:
         state = await log.load_state()
@@ -235,8 +249,17 @@ class AdkAgentRunner:
         return closing_messages(start, events_of(stored), calls, status, error, now_ms)
 
     async def close(self) -> None:
-        """Forgets the sessions that it keeps in memory.  Services, plugins and tools are the application's."""
+        """Forgets the sessions that it keeps in memory, and closes what its toolsets opened.
+
+        Services, plugins and tools are the application's.
+        """
         self._warm.clear()
+        await self._settings.toolsets.close()
+
+
+def _toolsets_of(agents: Sequence[AgentNode], policies: Mapping[str, ToolPolicy]) -> DeclaredToolsets:
+    known = {name for node in agents for name in node.tools}
+    return DeclaredToolsets([toolset for node in agents for toolset in node.toolsets], policies.keys() - known)
 
 
 def _limited(events: list[Event], limits: GetSessionConfig | None) -> list[Event]:

@@ -9,9 +9,11 @@ flow is built; it raises ``FrameworkDrift`` rather than letting a durable turn g
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import inspect
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+import sys
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, aclosing, suppress
 from dataclasses import dataclass
 from functools import lru_cache
@@ -23,6 +25,7 @@ from google.adk.agents.base_agent import BaseAgent
 from google.adk.agents.context import Context
 from google.adk.agents.invocation_context import InvocationContext
 from google.adk.agents.llm.task._finish_task_tool import FinishTaskTool
+from google.adk.agents.readonly_context import ReadonlyContext
 from google.adk.agents.run_config import RunConfig
 from google.adk.auth import _auth_resume, oauth2_credential_util
 from google.adk.auth.auth_credential import AuthCredential
@@ -37,6 +40,7 @@ from google.adk.events.request_input import RequestInput
 from google.adk.flows.llm_flows import base_llm_flow, functions
 from google.adk.flows.llm_flows.base_llm_flow import BaseLlmFlow
 from google.adk.flows.llm_flows.core import _resume
+from google.adk.flows.llm_flows.extensions import _code_execution
 from google.adk.flows.llm_flows.tools import _batch_executor, _caller, _error_handler
 from google.adk.models.base_llm import BaseLlm
 from google.adk.models.llm_request import LlmRequest
@@ -47,14 +51,15 @@ from google.adk.sessions.state import State
 from google.adk.telemetry import tracing
 from google.adk.tools import _node_tool, agent_tool
 from google.adk.tools.base_tool import BaseTool
+from google.adk.tools.base_toolset import BaseToolset
 from google.adk.tools.function_tool import FunctionTool
+from google.adk.tools.load_mcp_resource_tool import LoadMcpResourceTool
 from google.adk.tools.set_model_response_tool import SetModelResponseTool
 from google.adk.tools.tool_context import ToolContext
 from google.adk.utils import _function_call_names, _sync_runner
 from google.adk.version import __version__ as adk_version
-from google.adk.workflow import BaseNode
+from google.adk.workflow import BaseNode, _function_node
 from google.adk.workflow import _errors as workflow_errors
-from google.adk.workflow import _function_node
 from google.adk.workflow._function_node import FunctionNode
 from google.adk.workflow._node_runner import NodeRunner
 from google.adk.workflow._node_state import NodeState
@@ -89,6 +94,7 @@ TaskAgentTool = agent_tool._TaskAgentTool
 SingleTurnAgentTool = agent_tool._SingleTurnAgentTool
 
 GetLlm = Callable[[BaseLlmFlow, InvocationContext], Awaitable[BaseLlm]]
+ListToolset = Callable[[BaseToolset, ReadonlyContext | None], Awaitable[list[BaseTool]]]
 RunAgent = Callable[[BaseAgent, InvocationContext], AsyncGenerator[Event, None]]
 RunCalls = Callable[..., Awaitable[Event | None]]
 RunCall = Callable[..., Awaitable[Event | None]]
@@ -184,7 +190,129 @@ def set_use_inference_span(function: InferenceSpan) -> None:
     setattr(tracing, "use_inference_span", function)  # noqa: B010  (its declared type is narrower than its use)
 
 
-def invocation_of(context: ToolContext) -> InvocationContext:
+class _AsyncioFor:
+    """``asyncio`` as one module of ADK sees it: with another ``to_thread``."""
+
+    def __init__(self, to_thread: Callable[..., Awaitable[Any]]) -> None:
+        self.to_thread = to_thread
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(asyncio, name)
+
+
+def set_code_execution_thread(to_thread: Callable[..., Awaitable[Any]]) -> None:
+    """Makes ADK's code execution call ``to_thread`` where it calls ``asyncio.to_thread``, in the whole process."""
+    setattr(_code_execution, "asyncio", _AsyncioFor(to_thread))  # noqa: B010  (its declared type is the module's)
+
+
+def list_toolset_method() -> ListToolset:
+    """``BaseToolset.get_tools_with_prefix``: the one method through which ADK lists a toolset."""
+    return cast(ListToolset, BaseToolset.get_tools_with_prefix)
+
+
+def set_list_toolset_method(method: ListToolset) -> None:
+    """Replaces ``BaseToolset.get_tools_with_prefix`` for the whole process."""
+    setattr(BaseToolset, "get_tools_with_prefix", method)  # noqa: B010  (it is declared final)
+
+
+def lists_once_per_invocation(toolset: BaseToolset) -> bool:
+    """Whether ADK lists the toolset once in an invocation, and not before each model call."""
+    return toolset._use_invocation_cache
+
+
+def openapi_tools(toolset: BaseToolset) -> Sequence[BaseTool] | None:
+    """All tools of an OpenAPI toolset, which it has from its specification; ``None``: it is another toolset."""
+    module = sys.modules.get(_OPENAPI_TOOLSET)
+    kind = None if module is None else module.OpenAPIToolset
+    if kind is None or not isinstance(toolset, kind) or type(toolset).get_tools is not kind.get_tools:
+        return None
+    tools: Sequence[BaseTool] = cast(Any, toolset)._tools
+    return tools
+
+
+_OPENAPI_TOOLSET = "google.adk.tools.openapi_tool.openapi_spec_parser.openapi_toolset"
+_MCP_TOOLSET = "google.adk.tools.mcp_tool.mcp_toolset"
+"""Slow to import, and MCP needs a package of its own.  Who has such a toolset has imported its module."""
+
+LOAD_MCP_RESOURCE = "load_mcp_resource"
+"""Name of the tool that an MCP toolset adds for the resources of its server."""
+
+
+def is_mcp_toolset(toolset: BaseToolset) -> bool:
+    module = sys.modules.get(_MCP_TOOLSET)
+    return module is not None and isinstance(toolset, module.McpToolset)
+
+
+def raw_mcp_tool(tool: BaseTool, toolset: BaseToolset) -> dict[str, Any] | None:
+    """What the server said of the tool; ``None`` unless it is a plain ``McpTool`` over the toolset's connections."""
+    if not is_mcp_toolset(toolset) or type(tool).__name__ not in ("McpTool", "MCPTool"):
+        return None
+    listed: Any = tool
+    if type(tool).__module__ != _MCP_TOOL or listed._mcp_session_manager is not cast(Any, toolset)._mcp_session_manager:
+        return None
+    raw: dict[str, Any] = listed.raw_mcp_tool.model_dump(mode="json", by_alias=True, exclude_none=True)
+    return raw
+
+
+_MCP_TOOL = "google.adk.tools.mcp_tool.mcp_tool"
+
+
+_MCP_TOOLSET_ATTRIBUTES = (
+    "_mcp_session_manager",
+    "_auth_scheme",
+    "_auth_credential",
+    "_require_confirmation",
+    "_header_provider",
+    "_progress_callback",
+    "_propagate_grounding_metadata",
+)
+
+
+def check_toolset(toolset: BaseToolset) -> None:
+    """Checks the attributes of a toolset that are not public and that perdure reads.
+
+    Raises:
+        FrameworkDrift: one of them is not there.
+    """
+    names = ["_use_invocation_cache"]
+    module = sys.modules.get(_OPENAPI_TOOLSET)
+    if module is not None and isinstance(toolset, module.OpenAPIToolset):
+        names.append("_tools")
+    if is_mcp_toolset(toolset):
+        names.extend(_MCP_TOOLSET_ATTRIBUTES)
+    for name in names:
+        if not hasattr(toolset, name):
+            kind = type(toolset)
+            raise drifted(Seam(kind.__module__, f"{kind.__qualname__}.{name}"), "no such attribute")
+
+
+def mcp_tool_of(toolset: BaseToolset, raw: dict[str, Any]) -> BaseTool:
+    """An ``McpTool`` as the toolset makes it of what its server says of a tool."""
+    module, given = sys.modules[_MCP_TOOLSET], cast(Any, toolset)
+    tool: BaseTool = module.McpTool(
+        mcp_tool=module.McpBaseTool.model_validate(raw),
+        mcp_session_manager=given._mcp_session_manager,
+        auth_scheme=given._auth_scheme,
+        auth_credential=given._auth_credential,
+        require_confirmation=given._require_confirmation,
+        header_provider=given._header_provider,
+        progress_callback=given._progress_callback,
+        propagate_grounding_metadata=given._propagate_grounding_metadata,
+    )
+    return tool
+
+
+def loads_mcp_resources(tool: BaseTool, toolset: BaseToolset) -> bool:
+    """Whether the tool is the one that the toolset adds for the resources of its server."""
+    return type(tool) is LoadMcpResourceTool and cast(Any, tool)._mcp_toolset is toolset
+
+
+def mcp_resource_tool_of(toolset: BaseToolset) -> BaseTool:
+    """The tool for the resources of the toolset's server."""
+    return LoadMcpResourceTool(mcp_toolset=cast(Any, toolset))
+
+
+def invocation_of(context: ReadonlyContext) -> InvocationContext:
     """The invocation context itself (``get_invocation_context`` gives a copy)."""
     return context._invocation_context
 
@@ -584,6 +712,7 @@ SEAMS: tuple[Seam, ...] = (
     Seam("google.adk.tools.base_tool", "BaseTool.check_require_confirmation", ("self", "args", "tool_context")),
     Seam("google.adk.tools.base_tool", "BaseTool.run_async", ("self", "args", "tool_context")),
     Seam("google.adk.tools.base_tool", "BaseTool._get_declaration", ("self",)),
+    Seam("google.adk.tools.base_toolset", "BaseToolset.get_tools_with_prefix", ("self", "readonly_context")),
     Seam("google.adk.tools._confirmation_utils", "apply_confirmation_gate"),
     Seam("google.adk.flows.llm_flows.tools._caller", "_extract_multimodal_parts", ("function_result",)),
     Seam("google.adk.agents.base_agent", "BaseAgent.run_async", ("self", "parent_context")),
@@ -636,9 +765,7 @@ SEAMS: tuple[Seam, ...] = (
     Seam("google.adk.flows.llm_flows.base_llm_flow", "decide_step_resume", ("invocation_context", "tools_dict")),
     Seam("google.adk.flows.llm_flows.core._resume", "ResumeAction.PAUSE"),
     Seam("google.adk.flows.llm_flows.core._resume", "ResumeDecision", ("action",)),
-    Seam(
-        "google.adk.agents.invocation_context", "InvocationContext.should_pause_invocation", ("self", "event")
-    ),
+    Seam("google.adk.agents.invocation_context", "InvocationContext.should_pause_invocation", ("self", "event")),
     Seam("google.adk.workflow._node_runner", "NodeRunner._track_event_in_context", ("self", "event", "ctx")),
     Seam("google.adk.agents.context", "Context.interrupt_ids"),
     Seam("google.adk.runners", "Runner._new_invocation_context", ("self", "session", "invocation_id")),
@@ -666,9 +793,7 @@ SEAMS: tuple[Seam, ...] = (
         "OAuth2CredentialRefresher.refresh",
         ("self", "auth_credential", "auth_scheme"),
     ),
-    Seam(
-        "google.adk.auth.credential_manager", "CredentialManager._load_from_auth_response", ("self", "context")
-    ),
+    Seam("google.adk.auth.credential_manager", "CredentialManager._load_from_auth_response", ("self", "context")),
     Seam("google.adk.tools.agent_tool", "_TaskAgentTool"),
     Seam("google.adk.tools.agent_tool", "_SingleTurnAgentTool"),
     Seam("google.adk.platform.time", "set_time_provider", ("provider",)),
@@ -696,6 +821,10 @@ def load_early() -> None:
     for module in LOADED_LATE:
         with suppress(ImportError):
             importlib.import_module(module)
+
+
+_TO_THREAD = "await asyncio.to_thread("
+"""How ADK's code execution gets into a thread."""
 
 
 def _find(seam: Seam) -> object:
@@ -741,6 +870,10 @@ def _check_shapes() -> None:
     tool = FunctionTool(check_seam)
     if not hasattr(getattr(tool, "_spec", None), "is_generator"):
         raise drifted(Seam("google.adk.tools.function_tool", "FunctionTool._spec.is_generator"), "no such attribute")
+    if _TO_THREAD not in inspect.getsource(_code_execution):
+        raise drifted(
+            Seam("google.adk.flows.llm_flows.extensions", "_code_execution"), f"it does not call {_TO_THREAD}"
+        )
     if "invocation_id" not in Event.model_fields:
         raise drifted(Seam("google.adk.events.event", "Event.invocation_id"), "no such field")
 

@@ -190,7 +190,7 @@ async def _refusal_of_scope(
         tool_name=tool.name,
         arguments=_recorded_arguments(tool, args),
         agent_name=context.agent_name,
-        path=_path_of(run, context),
+        path=path_of(run, context),
         hint=_hint(tool) if kind is InterruptKind.CONFIRMATION else "",
     )
     core.conductor.account(call_id)
@@ -219,7 +219,7 @@ def place_of(run: Run, context: ToolContext) -> str:
     return "/".join((*([run.place] if run.place else ()), *reversed(names)))
 
 
-def _path_of(run: Run, context: ToolContext) -> str:
+def path_of(run: Run, context: ToolContext) -> str:
     """The same for an interrupt: empty at the root of all."""
     place = place_of(run, context)
     return place if "/" in place else ""
@@ -243,7 +243,7 @@ class GeneratorCall:
             self.tool.name,
             arguments,
             lambda group: _request(
-                core, self.tool, call_id, group, arguments, self.context, _path_of(run, self.context)
+                core, self.tool, call_id, group, arguments, self.context, path_of(run, self.context)
             ),
             work,
         )
@@ -283,7 +283,7 @@ async def _run_async(self: BaseTool, *, args: dict[str, Any], tool_context: Tool
         run,
         tool.name,
         arguments,
-        lambda group: _request(core, tool, call_id, group, arguments, tool_context, _path_of(run, tool_context)),
+        lambda group: _request(core, tool, call_id, group, arguments, tool_context, path_of(run, tool_context)),
         ToolRun(tool, args, tool_context, contextvars.copy_context()),
     )
     await core.conductor.record_of(call)

@@ -14,6 +14,7 @@ from google.adk.tools.function_tool import FunctionTool
 from google.adk.workflow import BaseNode
 
 from perdure.adk import seams
+from perdure.adk.declared import prefixed
 from perdure.errors import UsageError
 
 _NOT_YET = "which a durable flow does not support yet"
@@ -26,11 +27,13 @@ class AgentNode:
     Attributes:
         path: the names from the root down; what a tool runs is below the agent that has the tool.
         tools: by name; those that ADK itself added for sub-agents included.
+        toolsets: in order.  Tools of one that is part of the code are among the tools.
     """
 
     path: str
     agent: BaseNode
     tools: dict[str, BaseTool]
+    toolsets: tuple[BaseToolset, ...] = ()
 
 
 def agents_below(root: BaseNode) -> list[AgentNode]:
@@ -49,7 +52,7 @@ def _walk(node: BaseNode, above: str, around: tuple[BaseNode, ...]) -> Iterator[
         return  # a tool that runs an agent around it: seen already
     path = f"{above}/{node.name}" if above else node.name
     tools = _tools_of(node)
-    yield AgentNode(path, node, tools)
+    yield AgentNode(path, node, tools, _toolsets_of(node) if isinstance(node, LlmAgent) else ())
     inside = (*around, node)
     children = seams.children_of(node)
     for child in children:
@@ -74,6 +77,10 @@ def _tools_of(agent: BaseNode) -> dict[str, BaseTool]:
         return {}
     found: dict[str, BaseTool] = {}
     for entry in cast(list[object], agent.tools):  # pyright: ignore[reportUnknownMemberType]  (ADK's bare Callable)
+        if isinstance(entry, BaseToolset):
+            for tool in seams.openapi_tools(entry) or ():
+                found.setdefault(prefixed(entry, tool.name), tool)
+            continue
         tool = _tool_of(agent, entry)
         other = found.setdefault(tool.name, tool)
         if other is not tool:
@@ -83,16 +90,16 @@ def _tools_of(agent: BaseNode) -> dict[str, BaseTool]:
     return found
 
 
+def _toolsets_of(agent: LlmAgent) -> tuple[BaseToolset, ...]:
+    entries = cast(list[object], agent.tools)  # pyright: ignore[reportUnknownMemberType]  (ADK's bare Callable)
+    return tuple(entry for entry in entries if isinstance(entry, BaseToolset))
+
+
 def _tool_of(agent: LlmAgent, entry: object) -> BaseTool:
     if isinstance(entry, BaseTool):
         return entry
     if isinstance(entry, BaseNode):
         return seams.NodeTool(node=entry)
-    if isinstance(entry, BaseToolset):
-        kind = type(entry).__name__
-        raise UsageError(
-            f"agent {agent.name!r}: {kind} lists its tools at run time, {_NOT_YET}; put the tools themselves into tools"
-        )
     if callable(entry):
         return FunctionTool(entry)
     raise UsageError(f"agent {agent.name!r}: {entry!r} in tools is no tool")

@@ -80,8 +80,7 @@ class LocalEngine:
             await self._store.close()
         finally:
             self._hub.look_everywhere()  # Who still waits finds the engine closed.
-            for flow in self._flows.values():
-                await flow.runner.close()
+            await self._release()
 
     async def __aenter__(self) -> Self:
         return await self.open()
@@ -120,6 +119,13 @@ class LocalEngine:
         finally:
             await worker.stop()
             self._workers.discard(worker)
+            if not self._workers:
+                await self._release()
+
+    async def _release(self) -> None:
+        """Has the flows close what they opened for turns; the next worker opens it again."""
+        for flow in self._flows.values():
+            await flow.runner.close()
 
     def subscribe(self, session_id: str, only: frozenset[AgentEventType] | None = None) -> Subscription:
         return self._hub.subscribe(session_id, only)
