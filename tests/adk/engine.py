@@ -79,6 +79,14 @@ class Disk:
         if self.crash_at is not None and self.writes >= self.crash_at:
             raise Crash(f"write {self.writes}")
 
+    def store(self, messages: Sequence[NewMessage]) -> None:
+        """Stores messages of the open turn."""
+        for message in messages:
+            assert message.ordinal == len(self.new_messages), "ordinals have no gaps"
+            self.new_messages.append(message)
+            self.messages.append(json.loads(message.item))
+            self.state.update(json.loads(json.dumps(message.state_delta)))
+
     def reboot(self) -> None:
         """A new process goes on with the disk."""
         self.crash_at = None
@@ -110,7 +118,7 @@ class Log:
             RecordedCall(request, disk.approvals.get(call_id), disk.records.get(call_id))
             for call_id, request in disk.requests.items()
         ]
-        return RecordedTurn(tuple(disk.model_calls), tuple(recorded), len(disk.new_messages))
+        return RecordedTurn(tuple(disk.model_calls), tuple(recorded), stored_messages=len(disk.new_messages))
 
     async def load_history(self) -> Sequence[JsonObject]:
         self.history_loads += 1
@@ -129,8 +137,20 @@ class Log:
         self.disk.usage += usage
         return call
 
-    def show_delta(self, kind: AgentEventType, text: str, *, step_id: str, attempt: int) -> None:
+    def show_delta(
+        self,
+        kind: AgentEventType,
+        text: str | None,
+        *,
+        step_id: str,
+        attempt: int,
+        item: JsonObject | None = None,
+        behind: Sequence[NewMessage] = (),
+    ) -> None:
         assert step_id
+        if behind:
+            self.disk.write()
+            self.disk.store(behind)
         self.deltas.append((kind, text, attempt))
 
     def nudge(self) -> None:
@@ -204,7 +224,7 @@ class Engine:
             result = await live.drive(f"step-{disk.writes}", list(disk.records.values()))
             self.control_calls += [call.tool_name for call in result.progress.control_calls]
             disk.write()
-            self._store(result.progress.messages)
+            self.disk.store(result.progress.messages)
             if isinstance(result, DriveBlocked):
                 for request in result.calls:
                     json.dumps(request.arguments, allow_nan=False)
@@ -219,14 +239,6 @@ class Engine:
                 await self.close_failed(TurnStatus.FAILED, result.error)
             return True
 
-    def _store(self, messages: Sequence[NewMessage]) -> None:
-        disk = self.disk
-        for message in messages:
-            assert message.ordinal == len(disk.new_messages), "ordinals have no gaps"
-            disk.new_messages.append(message)
-            disk.messages.append(json.loads(message.item))
-            disk.state.update(json.loads(json.dumps(message.state_delta)))
-
     async def close_failed(self, status: TurnStatus, error: ErrorInfo | None) -> None:
         disk = self.disk
         assert disk.start is not None
@@ -237,7 +249,7 @@ class Engine:
                 )
         closed = [ClosedCall(disk.requests[i], disk.records[i]) for i in disk.requests]
         stored = disk.messages[disk.start.history_length :]
-        self._store(self.runner.closing_messages(disk.start, stored, closed, status, error, 1_700_000_900_000))
+        self.disk.store(self.runner.closing_messages(disk.start, stored, closed, status, error, 1_700_000_900_000))
 
     async def _settle(self, requests: list[CallRequest], live: LiveTurn) -> bool:
         """Runs the calls of a group, beside each other."""

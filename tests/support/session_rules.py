@@ -19,9 +19,10 @@ from perdure import (
     StepRecord,
     StepStatus,
 )
+from perdure.session.model import PASSING_EVENTS
 
 ENDED = frozenset({AgentEventType.TURN_COMPLETED, AgentEventType.TURN_FAILED, AgentEventType.TURN_CANCELLED})
-DELTAS = frozenset({AgentEventType.TEXT_DELTA, AgentEventType.REASONING_DELTA})
+DELTAS = PASSING_EVENTS
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ They find it in a context variable, which every task of the turn inherits.
 
 from __future__ import annotations
 
+from collections import defaultdict, deque
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -80,9 +81,17 @@ class Outbox:
 
     def take(self) -> tuple[tuple[NewMessage, ...], tuple[ControlCall, ...]]:
         """Hands over what came in."""
-        taken = tuple(self._messages), tuple(self._control_calls)
-        self._messages, self._control_calls = [], []
-        return taken
+        control_calls, self._control_calls = tuple(self._control_calls), []
+        return self.take_messages(), control_calls
+
+    def take_messages(self) -> tuple[NewMessage, ...]:
+        """Hands over the messages that came in."""
+        messages, self._messages = tuple(self._messages), []
+        return messages
+
+    def put_back(self, messages: tuple[NewMessage, ...]) -> None:
+        """Takes back what ``take_messages`` handed over last."""
+        self._messages[:0] = messages
 
 
 @dataclass(slots=True)
@@ -104,6 +113,17 @@ class TurnCore:
     """Call id -> what the confirmation gate of the tool said."""
     model_calls: dict[str, int] = field(default_factory=dict[str, int])
     """Path -> model calls made on it."""
+    _attempts: dict[tuple[str | None, str], deque[int]] = field(default_factory=lambda: defaultdict(deque))
+    """Branch and agent -> attempts of the partial responses that are on their way through ADK."""
+
+    def note_partial(self, branch: str | None, agent: str, attempt: int) -> None:
+        """A model gave a partial response, in this attempt of its call."""
+        self._attempts[branch, agent].append(attempt)
+
+    def attempt_of_partial(self, branch: str | None, agent: str) -> int:
+        """Of the oldest partial response that is on its way."""
+        attempts = self._attempts[branch, agent]
+        return attempts.popleft() if attempts else 1
 
 
 current_turn: ContextVar[TurnCore | None] = ContextVar("perdure_current_turn", default=None)

@@ -31,11 +31,25 @@ def events_of(items: Sequence[JsonObject]) -> list[Event]:
 
 
 def content_of(message: UserMessage) -> types.Content:
-    """A user's message as ADK takes it: the text, then the images."""
+    """A user's message as ADK takes it: its own content, or the text and then the images."""
+    if message.content is not None:
+        return types.Content.model_validate_json(json.dumps(message.content))
     parts = [types.Part(text=message.text)] if message.text else []
     for image in message.images:
         parts.append(types.Part(inline_data=types.Blob(data=image.data, mime_type=image.mime_type)))
     return types.Content(role=USER, parts=parts)
+
+
+def passing_item(event: Event) -> JsonObject:
+    """An event that is not stored, as JSON for the live stream, without the parts that are no more than text."""
+    only_text = all(part.model_fields_set <= {"text", "thought"} for part in parts_of(event))
+    left_out = {"content": {"parts"}} if only_text and parts_of(event) else None
+    return event.model_dump(mode="json", exclude_none=True, exclude_defaults=True, exclude=left_out)
+
+
+def parts_of(event: Event) -> list[types.Part]:
+    """The parts of an event's content."""
+    return (event.content.parts if event.content is not None else None) or []
 
 
 def is_stored(event: Event) -> bool:

@@ -22,7 +22,7 @@ from pydantic import ValidationError
 
 from perdure.adk import model, seams, telemetry
 from perdure.adk.bodies import SyncTools, ToolThreads
-from perdure.adk.checks import check_application, check_options, check_run_config, fingerprint
+from perdure.adk.checks import check_application, check_content, check_options, check_run_config, fingerprint
 from perdure.adk.closing import closing_messages
 from perdure.adk.conductor import Conductor
 from perdure.adk.core import DEFAULT_MODEL_RETRY, Outbox, TurnCore, TurnSettings
@@ -104,9 +104,11 @@ class AdkAgentRunner:
         """Refuses a message that ADK could not run.
 
         Raises:
-            UsageError: it is empty, or its ``run_config`` is none.
+            UsageError: it is empty, its ``content`` is no user's message, or its ``run_config`` is none.
         """
-        if not message.text and not message.images:
+        if message.content is not None:
+            check_content(message.content)
+        elif not message.text and not message.images:
             raise UsageError("the message is empty; give it text or images")
         self._config_of(message)
 

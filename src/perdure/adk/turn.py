@@ -14,9 +14,10 @@ from google.adk.events.event import Event
 from perdure.adk import determinism
 from perdure.adk.bodies import SyncTools, run_attempt
 from perdure.adk.core import TurnCore, current_turn
-from perdure.adk.failures import error_info
+from perdure.adk.failures import failure_info
 from perdure.adk.lanes import Call
 from perdure.adk.parking import TurnDropped
+from perdure.adk.passing import show_passing
 from perdure.adk.plugins import cause_behind_plugins
 from perdure.errors import NonDeterminismError, UsageError
 from perdure.session.runner import (
@@ -74,8 +75,8 @@ class AdkLiveTurn:
     async def _carry(self, start: Invocation) -> None:
         try:
             async with aclosing(start()) as events:
-                async for _ in events:
-                    pass
+                async for event in events:
+                    show_passing(self._core, event)
         except TurnDropped:
             return
         except asyncio.CancelledError:
@@ -220,7 +221,7 @@ class AdkLiveTurn:
         progress = self._progress()
         if self._error is None:
             return DriveFinished(progress)
-        return DriveFailed(progress, error_info(cause_behind_plugins(self._error)))
+        return DriveFailed(progress, failure_info(cause_behind_plugins(self._error)))
 
     def _progress(self) -> Progress:
         messages, control_calls = self._core.outbox.take()

@@ -21,7 +21,7 @@ from perdure.session.model import (
     Usage,
 )
 from perdure.session.policy import EFFECT_RULES
-from perdure.session.runner import Approval, CallRecord, CallRequest, ModelCall, RecordedTurn, TurnStart
+from perdure.session.runner import Approval, CallRecord, CallRequest, ModelCall, NewMessage, RecordedTurn, TurnStart
 from perdure.session.state import Call, CallPhase, ModelStep, OpenTurn, SessionState
 from perdure.store.base import ClaimedSession, StoredCall
 
@@ -35,6 +35,8 @@ class TurnBook:
         sequence: of the last record.
         stored_messages: how many messages of the turn are stored.
         unwritten_models: records of model calls that the next write takes along.
+        unwritten_messages: messages likewise, that came before something that is shown already.
+        sealed: the turn's last messages are being written; what its invocation still says is not heard.
     """
 
     start: TurnStart
@@ -46,10 +48,24 @@ class TurnBook:
     stored_messages: int = 0
     usage: Usage = NO_USAGE
     unwritten_models: list[ModelCall] = field(default_factory=list[ModelCall])
+    unwritten_messages: list[NewMessage] = field(default_factory=list[NewMessage])
+    sealed: bool = False
 
     @property
     def turn_id(self) -> str:
         return self.start.turn_id
+
+    @property
+    def message_count(self) -> int:
+        """Messages of the session so far, those that wait for a write included."""
+        return self.start.history_length + self.stored_messages
+
+    def accept(self, message: NewMessage) -> int | None:
+        """Counts a message.  Returns its index in the session; ``None`` when it is stored already (J5)."""
+        if message.ordinal < self.stored_messages:
+            return None
+        self.stored_messages = message.ordinal + 1
+        return self.start.history_length + message.ordinal
 
     def next_sequence(self) -> int:
         self.sequence += 1

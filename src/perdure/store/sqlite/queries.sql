@@ -533,6 +533,10 @@ ORDER BY fence, number LIMIT ?;
 -- The oldest event of the ring.
 SELECT fence, number FROM events WHERE session_key = ? ORDER BY fence, number LIMIT 1;
 
+-- name: newest_event
+-- The newest event of the ring.
+SELECT fence, number FROM events WHERE session_key = ? ORDER BY fence DESC, number DESC LIMIT 1;
+
 -- name: turn_for_replay
 -- A turn with the number of its stored messages.
 SELECT s.session_key, t.turn_key,
