@@ -9,6 +9,7 @@ import json
 from collections.abc import Iterable, Sequence
 
 from google.adk.events.event import Event
+from google.adk.sessions.base_session_service import GetSessionConfig
 from google.genai import types
 from pydantic import TypeAdapter
 from pydantic_core import PydanticSerializationError
@@ -28,6 +29,17 @@ def events_of(items: Sequence[JsonObject]) -> list[Event]:
         return []
     # Through JSON text: bytes are Base64 only there.
     return _EVENTS.validate_json(json.dumps(list(items)))
+
+
+def limited(events: list[Event], limits: GetSessionConfig | None) -> list[Event]:
+    """The events that ADK's own services would load."""
+    if limits is None:
+        return events
+    if limits.after_timestamp is not None:
+        events = [event for event in events if event.timestamp >= limits.after_timestamp]
+    if limits.num_recent_events is not None:
+        events = events[-limits.num_recent_events :] if limits.num_recent_events else []
+    return events
 
 
 def content_of(message: UserMessage) -> types.Content:

@@ -28,7 +28,7 @@ from perdure.adk.conductor import Conductor
 from perdure.adk.core import DEFAULT_MODEL_RETRY, Outbox, TurnCore, TurnSettings
 from perdure.adk.determinism import TurnClock
 from perdure.adk.effects import ToolRules
-from perdure.adk.history import content_of, events_of
+from perdure.adk.history import content_of, events_of, limited
 from perdure.adk.plugins import AnswererPlugin, WatcherPlugin
 from perdure.adk.services import TurnSessionService
 from perdure.adk.turn import AdkLiveTurn
@@ -184,7 +184,7 @@ class AdkAgentRunner:
             app_name=self.app_name,
             user_id=start.user_id,
             state=dict(state),
-            events=_limited(events, limits),
+            events=limited(events, limits),
             last_update_time=events[-1].timestamp if events else start.started_at_ms / 1000,
         )
 
@@ -216,14 +216,3 @@ class AdkAgentRunner:
     async def close(self) -> None:
         """Forgets the sessions that it keeps in memory.  Services, plugins and tools are the application's."""
         self._warm.clear()
-
-
-def _limited(events: list[Event], limits: GetSessionConfig | None) -> list[Event]:
-    """The events that ADK's own services would load."""
-    if limits is None:
-        return events
-    if limits.after_timestamp is not None:
-        events = [event for event in events if event.timestamp >= limits.after_timestamp]
-    if limits.num_recent_events is not None:
-        events = events[-limits.num_recent_events :] if limits.num_recent_events else []
-    return events

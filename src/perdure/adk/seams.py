@@ -20,6 +20,8 @@ from typing import Any, cast
 
 from google.adk.agents.invocation_context import InvocationContext
 from google.adk.agents.llm.task._finish_task_tool import FinishTaskTool
+from google.adk.auth import auth_preprocessor
+from google.adk.events import _abort_events
 from google.adk.events.event import Event
 from google.adk.events.event_actions import EventActions
 from google.adk.flows.llm_flows import functions
@@ -44,9 +46,25 @@ from pydantic import BaseModel
 
 from perdure.errors import FrameworkDrift
 
-__all__ = ["FinishTaskTool", "NodeTool", "SetModelResponseTool", "check_seams"]
+__all__ = [
+    "CALL_ID_PREFIX",
+    "REQUEST_CONFIRMATION",
+    "REQUEST_CREDENTIAL",
+    "TOOLSET_AUTH_PREFIX",
+    "FinishTaskTool",
+    "NodeTool",
+    "SetModelResponseTool",
+    "check_seams",
+]
 
 NodeTool = _node_tool.NodeTool
+
+CALL_ID_PREFIX = functions.AF_FUNCTION_CALL_ID_PREFIX
+"""How the ids of calls begin that ADK made up itself; it takes them out of requests to models."""
+REQUEST_CONFIRMATION = functions.REQUEST_CONFIRMATION_FUNCTION_CALL_NAME
+REQUEST_CREDENTIAL = functions.REQUEST_EUC_FUNCTION_CALL_NAME
+TOOLSET_AUTH_PREFIX = auth_preprocessor.TOOLSET_AUTH_CREDENTIAL_ID_PREFIX
+"""How the id begins under which a toolset, rather than a call, asks for a sign-in."""
 
 GetLlm = Callable[[BaseLlmFlow, InvocationContext], Awaitable[BaseLlm]]
 InferenceSpan = Callable[[LlmRequest, InvocationContext, Event], AbstractAsyncContextManager[Any]]
@@ -141,6 +159,14 @@ def watch_state(context: ToolContext) -> Mapping[str, tuple[Any, Any]]:
     return watched.first_reads
 
 
+def abort_event(turn_id: str, root_agent: str) -> Event:
+    """The event with which ADK tells that an invocation was aborted."""
+    (event,) = _abort_events._build_abort_events(
+        [], invocation_id=turn_id, root_agent_name=root_agent, branch=None
+    )
+    return event
+
+
 def new_function_call_id() -> str:
     """A function-call id from ADK's own generator; ADK strips ids of this form from requests."""
     return functions.generate_client_function_call_id()
@@ -230,6 +256,11 @@ SEAMS: tuple[Seam, ...] = (
     Seam("google.adk.sessions.state", "State._take_snapshot", ("self", "key", "value")),
     Seam("google.adk.sessions.base_session_service", "BaseSessionService._commit_event_to_session"),
     Seam("google.adk.flows.llm_flows.functions", "generate_client_function_call_id"),
+    Seam(
+        "google.adk.events._abort_events",
+        "_build_abort_events",
+        ("events", "invocation_id", "root_agent_name", "branch"),
+    ),
     Seam("google.adk.tools.function_tool", "FunctionTool._get_mandatory_args", ("self",)),
     Seam("google.adk.tools.function_tool", "FunctionTool._preprocess_args", ("self", "args")),
     Seam("google.adk.tools.base_tool", "BaseTool.check_require_confirmation", ("self", "args", "tool_context")),

@@ -25,6 +25,7 @@ from perdure.adk.core import TurnCore, current_turn
 from perdure.adk.effects import give_idempotency_key, retry_of
 from perdure.adk.failures import RecordedError
 from perdure.adk.lanes import Call, ToolRun
+from perdure.adk.native import gate_hint
 from perdure.errors import UsageError
 from perdure.session.model import (
     DEFAULT_REJECTION_MESSAGE,
@@ -214,7 +215,7 @@ def _request(
     ask = core.asks.pop(call_id, None)
     hint = ""
     if ask is InterruptKind.CONFIRMATION:
-        hint = f"Tool {tool.name!r} wants to be confirmed before it runs."
+        hint = gate_hint(tool.name)
     elif rules.asks_for_approval(policy):
         ask = InterruptKind.APPROVAL
     return CallRequest(
