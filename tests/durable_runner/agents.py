@@ -123,6 +123,4 @@ def failing_callback() -> LlmAgent:
     def refuse(callback_context: CallbackContext, llm_response: LlmResponse) -> None:
         raise LookupError("no such thing")
 
-    return LlmAgent(
-        name="worker", model=ScriptedModel([text("hm")]), instruction="Work.", after_model_callback=refuse
-    )
+    return LlmAgent(name="worker", model=ScriptedModel([text("hm")]), instruction="Work.", after_model_callback=refuse)

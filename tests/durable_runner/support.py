@@ -16,8 +16,9 @@ from google.adk.events.event import Event
 from google.adk.runners import Runner
 from google.adk.sessions import InMemorySessionService
 from google.genai import types
+from tests.field.support import until
 
-from perdure import ToolEffect, open_engine
+from perdure import AgentSessionClient, ToolEffect, open_engine
 from perdure.adk import DurableRunner
 
 APP, USER, SESSION = "app", "ann", "s1"
@@ -108,9 +109,20 @@ Build = Callable[[], Any]
 async def durable(agent: Any, folder: Path, **options: Any) -> AsyncGenerator[DurableRunner]:
     """A durable runner on a database in the folder, that does not wait for the disk."""
     given: dict[str, Any] = {"default_tool_effect": ToolEffect.READ, **options}
-    async with open_engine(f"sqlite:///{folder / 'runner.db'}", durability="process") as engine:
-        async with DurableRunner(engine=engine, **named(agent), **given) as runner:
-            yield runner
+    async with (
+        open_engine(f"sqlite:///{folder / 'runner.db'}", durability="process") as engine,
+        DurableRunner(engine=engine, **named(agent), **given) as runner,
+    ):
+        yield runner
+
+
+async def one_is_queued(sessions: AgentSessionClient) -> None:
+    """Waits until a message is queued."""
+
+    async def queued() -> bool:
+        return (await sessions.get_agent_snapshot(SESSION)).queued_messages > 0
+
+    await until(queued)
 
 
 def named(agent: Any) -> dict[str, Any]:

@@ -10,7 +10,17 @@ import pytest
 from google.adk.agents import LlmAgent
 from google.genai import types
 from tests.durable_runner import agents
-from tests.durable_runner.support import CONFIRM, SESSION, USER, Talk, durable, requests_in, responds, text_of
+from tests.durable_runner.support import (
+    CONFIRM,
+    SESSION,
+    USER,
+    Talk,
+    durable,
+    one_is_queued,
+    requests_in,
+    responds,
+    text_of,
+)
 
 from perdure import (
     InterruptAlreadyResolved,
@@ -74,7 +84,7 @@ async def test_the_answer_may_come_in_another_process(tmp_path: Path) -> None:
         return clerk
 
     async with durable(agent(), tmp_path) as runner:
-        talk, request = await _asked(runner)
+        talk, _ = await _asked(runner)
     async with durable(agent(), tmp_path) as runner:
         again = Talk(runner, yielded=talk.yielded)
         assert text_of(await again.approve(payload={"by": "Bob"})) == ["It is paid."]
@@ -194,8 +204,7 @@ async def test_words_to_a_turn_that_waits_are_queued(tmp_path: Path) -> None:
         sessions = await runner.sessions()
         other = Talk(runner)
         said = asyncio.create_task(other.say("never mind"))
-        while (await sessions.get_agent_snapshot(SESSION)).queued_messages == 0:
-            await asyncio.sleep(0)
+        await one_is_queued(sessions)
         await talk.say(responds((request, {"confirmed": False})))
         await said
         assert other.failures == [None]
@@ -211,8 +220,7 @@ async def test_a_message_that_is_taken_back_while_it_is_queued_ends_its_run(tmp_
         stop = asyncio.Event()
         queued = Talk(runner)
         said = asyncio.create_task(queued.say("never mind", abort_signal=stop))
-        while (await sessions.get_agent_snapshot(SESSION)).queued_messages == 0:
-            await asyncio.sleep(0)
+        await one_is_queued(sessions)
         stop.set()
         assert [event.error_code for event in await said] == ["INVOCATION_ABORTED"]
         snapshot = await sessions.get_agent_snapshot(SESSION)

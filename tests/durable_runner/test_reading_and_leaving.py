@@ -10,9 +10,10 @@ import pytest
 from google.adk.agents import LlmAgent
 from google.genai import types
 from tests.durable_runner import agents
-from tests.durable_runner.support import APP, SESSION, SSE, USER, Talk, durable, plain, text_of, words
+from tests.durable_runner.support import APP, SESSION, SSE, USER, Talk, durable, one_is_queued, plain, text_of, words
 from tests.field.lives import Hold, life
-from tests.field.support import READ, SESSION as FIELD_SESSION, Field
+from tests.field.support import READ, Field, until
+from tests.field.support import SESSION as FIELD_SESSION
 
 from perdure import AgentSessionFlow, SessionBlocked, SessionClosed, SessionStatus, TurnNotFound
 from perdure.adk import DurableRunner, NoSuchSession, RecordedError, WrongCall
@@ -84,8 +85,7 @@ async def test_a_second_run_waits_for_its_turn_and_sees_only_its_own(tmp_path: P
         await gate.wait_arrived()
         two = asyncio.create_task(second.say("and then?"))
         sessions = await runner.sessions()
-        while (await sessions.get_agent_snapshot(SESSION)).queued_messages == 0:
-            await asyncio.sleep(0)
+        await one_is_queued(sessions)
         gate.open()
         assert text_of(await one) == ["Once upon a time."]
         assert text_of(await two) == ["The end."]
@@ -209,8 +209,7 @@ async def test_a_session_that_is_closed_meanwhile_ends_the_run(tmp_path: Path) -
         await talk.say("go")
         said = asyncio.create_task(queued.say("and then?"))
         sessions = await runner.sessions()
-        while (await sessions.get_agent_snapshot(SESSION)).queued_messages == 0:
-            await asyncio.sleep(0)
+        await one_is_queued(sessions)
         await sessions.close_session(SESSION)
         assert [event.error_code for event in await said] == ["INVOCATION_ABORTED"]
 
@@ -223,8 +222,11 @@ async def test_a_session_that_the_code_does_not_fit_is_an_error(tmp_path: Path) 
     async with durable(agents.talker(), tmp_path) as runner:
         talk = Talk(runner)
         sessions = await runner.sessions()
-        while (await sessions.get_agent_snapshot(SESSION)).status is not SessionStatus.BLOCKED:
-            await asyncio.sleep(0)
+
+        async def blocked() -> bool:
+            return (await sessions.get_agent_snapshot(SESSION)).status is SessionStatus.BLOCKED
+
+        await until(blocked)
         await talk.say("and then?")
         assert isinstance(talk.failures[-1], SessionBlocked)
         assert (await sessions.get_agent_snapshot(SESSION)).queued_messages == 0
@@ -289,8 +291,6 @@ def test_run_without_an_event_loop(tmp_path: Path) -> None:
     asyncio.run(runner.session_service.create_session(app_name=APP, user_id=USER, session_id=SESSION))
     events = list(runner.run(user_id=USER, session_id=SESSION, new_message=words("go")))
     assert [call.name for event in events for call in event.get_function_calls()][-1] == "adk_request_confirmation"
-    for _ in runner.run(user_id=USER, session_id=SESSION, new_message=words("more")) if False else ():
-        pass
     asyncio.run(runner.close())
 
 

@@ -1,7 +1,7 @@
 """``DurableRunner``: ADK's ``Runner`` over durable sessions.
 
-A client like any other: it sends messages and answers, and turns the live stream back into ADK's events.  So it does not
-matter which process runs the turn.
+A client like any other: it sends messages and answers, and turns the live stream back into ADK's events.  So it does
+not matter which process runs the turn.
 """
 
 from __future__ import annotations
@@ -10,11 +10,10 @@ import asyncio
 import copy
 import logging
 from collections.abc import AsyncGenerator, Generator
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import Any, Self, Unpack, cast
 
 from google.adk.agents.base_agent import BaseAgent
-from google.adk.agents.llm_agent import LlmAgent
 from google.adk.agents.run_config import RunConfig
 from google.adk.apps.app import App
 from google.adk.artifacts.base_artifact_service import BaseArtifactService
@@ -50,8 +49,8 @@ class DurableRunner(Runner):
             async for event in runner.run_async(user_id="ann", session_id="s1", new_message=message):
                 ...
 
-    The events are those of a plain runner, in the same order.  A reader that leaves does not stop the turn.  While a turn
-    runs or waits, a further message on its session is queued.
+    The events are those of a plain runner, in the same order.  A reader that leaves does not stop the turn.  While a
+    turn runs or waits, a further message on its session is queued.
 
     Args:
         engine: an address (see ``open_engine``), then the runner opens an engine of its own when it first needs one and
@@ -125,10 +124,11 @@ class DurableRunner(Runner):
                 f"session_service is a {type(given).__name__}; a DurableRunner keeps its sessions in its engine: leave "
                 "the argument out"
             )
-        if given.flow_type_of(self.app_name) != self.flow.flow_type:
+        theirs, ours = given.flow_type_of(self.app_name), self.flow.flow_type
+        if theirs != ours:
             raise WrongCall(
-                f"session_service has flow type {given.flow_type_of(self.app_name)!r} for app {self.app_name!r}, the "
-                f"runner has {self.flow.flow_type!r}; pass flow_types={{{self.app_name!r}: {self.flow.flow_type!r}}} to it"
+                f"the session_service has flow type {theirs!r} for app {self.app_name!r}, the runner has {ours!r}; "
+                f"give it flow_types={{{self.app_name!r}: {ours!r}}}"
             )
         return given
 
@@ -179,6 +179,7 @@ class DurableRunner(Runner):
         """
         try:
             snapshot = await self._session(user_id, session_id)
+            await self._home.working_engine()
             sessions = await self.sessions()
             run = await begin(
                 sessions,
@@ -212,14 +213,12 @@ class DurableRunner(Runner):
 
     async def _session(self, user_id: str, session_id: str) -> AgentSnapshot:
         service = cast(DurableSessionService, self.session_service)
-        scope = {"app_name": self.app_name, "user_id": user_id, "session_id": session_id}
-        snapshot = await service.snapshot(**scope)
+        app = self.app_name
+        snapshot = await service.snapshot(app_name=app, user_id=user_id, session_id=session_id)
         if snapshot is None and self.auto_create_session:
-            try:
-                await service.create_session(**scope)
-            except SessionIdTaken:  # by another call at the same time, or by another user
-                pass
-            snapshot = await service.snapshot(**scope)
+            with suppress(SessionIdTaken):  # by another call at the same time, or by another user
+                await service.create_session(app_name=app, user_id=user_id, session_id=session_id)
+            snapshot = await service.snapshot(app_name=app, user_id=user_id, session_id=session_id)
         if snapshot is None:
             hint = f". {self._app_name_alignment_hint}" if self._app_name_alignment_hint else ""
             raise NoSuchSession(session_id, hint)
@@ -252,14 +251,13 @@ class DurableRunner(Runner):
         once.session_service = DurableSessionService.of_runner(once._home, self.flow)
         return once
 
-    async def run_live(self, **_: Any) -> AsyncGenerator[Event, None]:
+    def run_live(self, **_: Any) -> AsyncGenerator[Event, None]:
         """Not there: a live, bidirectional stream has no turns that could be replayed.
 
         Raises:
             WrongCall: always.
         """
         raise WrongCall("run_live is not durable; use ADK's own Runner for live sessions, or run_async")
-        yield
 
     # ------------------------------------------------------------ life
 
@@ -276,5 +274,5 @@ class DurableRunner(Runner):
 
     async def __aenter__(self) -> Self:
         """Opens the engine and starts the worker."""
-        await self._home.engine()
+        await self._home.working_engine()
         return self

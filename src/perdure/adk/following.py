@@ -61,7 +61,7 @@ async def _next_events(
     turn_id: str,
     reader: TurnEvents,
 ) -> list[Event]:
-    """What follows from the next agent event.  When it is quiet, whether the turn waits without having said so again."""
+    """What follows from the next agent event.  When it is quiet: whether the turn waits, without having said so."""
     with suppress(TimeoutError):
         async with asyncio.timeout(WATCH_INTERVAL.total_seconds()):
             shown = await stream.get()
@@ -83,9 +83,7 @@ async def _pump(
             into.put_nowait(None)  # whoever waits for more looks why there is none
 
 
-async def _cancel_when(
-    signal: asyncio.Event, sessions: AgentSessionClient, session_id: str, turn_id: str
-) -> None:
+async def _cancel_when(signal: asyncio.Event, sessions: AgentSessionClient, session_id: str, turn_id: str) -> None:
     await signal.wait()
     with suppress(TurnNotFound):  # it has ended
         await sessions.cancel_turn(session_id, turn_id=turn_id)

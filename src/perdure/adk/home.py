@@ -26,11 +26,12 @@ class EngineHome:
     def __init__(self, engine: Engine | str, flow: AgentSessionFlow | None = None, *, worker: bool = False) -> None:
         self._given = engine
         self._flow = flow
-        self._worker = worker and flow is not None
+        self._served = flow if worker else None
         self._engine: Engine | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stack = AsyncExitStack()
-        self._opening = asyncio.Lock()
+        self._works = False
+        self._changing = asyncio.Lock()
 
     @property
     def address(self) -> str:
@@ -39,10 +40,10 @@ class EngineHome:
 
     def elsewhere(self) -> EngineHome:
         """A home of the same kind with an engine of its own, for another event loop."""
-        return EngineHome(self.address, self._flow, worker=self._worker)
+        return EngineHome(self.address, self._flow, worker=self._served is not None)
 
     async def engine(self) -> Engine:
-        """The open engine, with its worker.
+        """The open engine; the worker need not run.
 
         Raises:
             WrongCall: the engine is open in another event loop that still runs.
@@ -51,11 +52,20 @@ class EngineHome:
         if self._engine is not None and self._loop is asyncio.get_running_loop():
             return self._engine
         self._leave_a_dead_loop()
-        async with self._opening:
+        async with self._changing:
             if self._engine is None:
                 await self._open()
             assert self._engine is not None
             return self._engine
+
+    async def working_engine(self) -> Engine:
+        """The open engine, with the worker running.  Raises: as ``engine``."""
+        engine = await self.engine()
+        async with self._changing:
+            if self._served is not None and not self._works:
+                await self._stack.enter_async_context(engine.worker(self._served))
+                self._works = True
+        return engine
 
     def _leave_a_dead_loop(self) -> None:
         if self._loop is None or self._loop is asyncio.get_running_loop():
@@ -63,8 +73,11 @@ class EngineHome:
         if not self._loop.is_closed():
             raise WrongCall("the engine is open in another event loop; use it there, or close it there first")
         # What ran in that loop was cut off with it, as if the process had died.
-        self._engine, self._loop = None, None
-        self._stack, self._opening = AsyncExitStack(), asyncio.Lock()
+        self._forget()
+        self._stack, self._changing = AsyncExitStack(), asyncio.Lock()
+
+    def _forget(self) -> None:
+        self._engine, self._loop, self._works = None, None, False
 
     async def _open(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -76,8 +89,6 @@ class EngineHome:
                 engine = await stack.enter_async_context(open_engine(engine, flows=flows))
             elif self._flow is not None:
                 stack.push_async_callback(self._flow.runner.close)
-            if self._worker and self._flow is not None:
-                await stack.enter_async_context(engine.worker(self._flow))
         except BaseException:
             await stack.aclose()
             raise
@@ -88,6 +99,6 @@ class EngineHome:
         if self._loop is not None and self._loop is not asyncio.get_running_loop():
             self._leave_a_dead_loop()
             return
-        async with self._opening:
-            self._engine, self._loop = None, None
+        async with self._changing:
+            self._forget()
             await self._stack.aclose()

@@ -61,7 +61,7 @@ def requests_for(interrupts: Iterable[Interrupt], calls: Mapping[str, Event]) ->
     """The events that ask for the answers: one for all requests of a kind that one event's calls raised.
 
     Args:
-        calls: function-call id -> the event with the call, as far as it was seen; else the interrupt says what it knows.
+        calls: function-call id -> the event with the call, as far as it was seen; else what the interrupt says does.
     """
     requests: dict[tuple[str, str], _Request] = {}
     for interrupt in interrupts:

@@ -25,7 +25,9 @@ def show_passing(core: TurnCore, event: Event) -> None:
 
 def _show(core: TurnCore, event: Event, attempt: int) -> None:
     """One delta for each part that is text, the last of them with the event itself; without text, the event alone."""
-    texts: list[tuple[AgentEventType, str | None]] = [(_kind(part.thought), part.text) for part in parts_of(event) if part.text]
+    texts: list[tuple[AgentEventType, str | None]] = [
+        (_kind(part.thought), part.text) for part in parts_of(event) if part.text
+    ]
     *first, (last_kind, last_text) = texts or [(AgentEventType.FRAMEWORK_EVENT, None)]
     for kind, text in first:
         _put(core, kind, text, None, attempt)

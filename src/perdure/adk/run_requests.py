@@ -154,16 +154,12 @@ async def _give(
             assert_never(answer)
 
 
-async def _answer_late(
-    sessions: AgentSessionClient, session_id: str, response: types.FunctionResponse
-) -> Interrupt:
+async def _answer_late(sessions: AgentSessionClient, session_id: str, response: types.FunctionResponse) -> Interrupt:
     """An answer to what is not pending: the error that says why, or nothing when it was answered exactly so."""
     interrupt_id = interrupt_id_of(response.id or "")
     answer = answer_in(response, InterruptKind.CONFIRMATION)
     assert isinstance(answer, YesOrNo)
-    return await sessions.resolve_interrupt(
-        session_id, interrupt_id, approved=answer.approved, payload=answer.payload
-    )
+    return await sessions.resolve_interrupt(session_id, interrupt_id, approved=answer.approved, payload=answer.payload)
 
 
 # ---------------------------------------------------------------- a turn that is there already

@@ -161,9 +161,7 @@ def watch_state(context: ToolContext) -> Mapping[str, tuple[Any, Any]]:
 
 def abort_event(turn_id: str, root_agent: str) -> Event:
     """The event with which ADK tells that an invocation was aborted."""
-    (event,) = _abort_events._build_abort_events(
-        [], invocation_id=turn_id, root_agent_name=root_agent, branch=None
-    )
+    (event,) = _abort_events._build_abort_events([], invocation_id=turn_id, root_agent_name=root_agent, branch=None)
     return event
 
 

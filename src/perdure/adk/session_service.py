@@ -29,8 +29,8 @@ _ALL = 2**62
 class DurableSessionService(BaseSessionService):
     """Reads, creates and deletes durable sessions in the way of ADK.  It runs no turns.
 
-    An app's sessions are those of the flow type of the same name, unless ``flow_types`` says otherwise.  Session ids are
-    unique in the whole store, so an id may be taken by another user or app.
+    An app's sessions are those of the flow type of the same name, unless ``flow_types`` says otherwise.  Session ids
+    are unique in the whole store, so an id may be taken by another user or app.
 
     Args:
         engine: the address of an engine (see ``open_engine``), which is opened when first needed; or an open engine.
@@ -109,7 +109,7 @@ class DurableSessionService(BaseSessionService):
     async def get_session(
         self, *, app_name: str, user_id: str, session_id: str, config: GetSessionConfig | None = None
     ) -> Session | None:
-        """The session as it is now, with the events that are stored; ``None`` when app and user have none of this id."""
+        """The session as it is now, with the events that are stored; ``None``: app and user have none of this id."""
         snapshot = await self.snapshot(app_name=app_name, user_id=user_id, session_id=session_id)
         if snapshot is None:
             return None
