@@ -164,7 +164,8 @@ class DurableRunner(Runner):
                 (one, several, or all).
             invocation_id: without a message: attaches to that turn and yields what still comes of it.
             state_delta: session state to set with the message.
-            run_config: changes the runner's for this turn.
+            run_config: changes the runner's for the turn that the message starts.  An answer changes it no more: the
+                turn goes on as it began.
             yield_user_message: yield the user's own event, too.
             abort_signal: when it is set, the turn is cancelled.
 
