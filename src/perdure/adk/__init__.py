@@ -1,6 +1,6 @@
 """perdure for Google ADK: ADK agents as durable sessions.  The only package that imports ``google.adk``."""
 
-from perdure.adk.durable_runner import DurableRunner
+from perdure.adk.durable_runner import DurableRunner, SessionForkResponse
 from perdure.adk.effects import IDEMPOTENCY_KEY_CUSTOM_METADATA_KEY, idempotency_key_for_tool_call
 from perdure.adk.failures import RecordedError
 from perdure.adk.flow import adk_agent_session_flow
@@ -15,6 +15,7 @@ __all__ = [
     "DurableSessionService",
     "NoSuchSession",
     "RecordedError",
+    "SessionForkResponse",
     "SessionIdTaken",
     "WrongCall",
     "adk_agent_session_flow",

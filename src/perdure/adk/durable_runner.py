@@ -11,6 +11,7 @@ import copy
 import logging
 from collections.abc import AsyncGenerator, Generator
 from contextlib import aclosing, suppress
+from dataclasses import dataclass
 from typing import Any, Self, Unpack, cast
 
 from google.adk.agents.base_agent import BaseAgent
@@ -25,6 +26,7 @@ from google.adk.runners import Runner
 from google.adk.workflow import BaseNode
 from google.genai import types
 
+from perdure.adk.artifacts import copy_artifacts
 from perdure.adk.flow import adk_agent_session_flow
 from perdure.adk.flow_options import FlowOptions
 from perdure.adk.following import follow
@@ -35,8 +37,22 @@ from perdure.adk.session_service import DurableSessionService
 from perdure.client import AgentSessionClient
 from perdure.engine.base import Engine
 from perdure.session.model import AgentSnapshot, JsonValue
+from perdure.store.base import NewFork
 
 _logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class SessionForkResponse:
+    """What ``rewind_async`` made.
+
+    Attributes:
+        session_id: of the new session.
+        turn_id: the last turn that it has; ``None`` when it has none.
+    """
+
+    session_id: str
+    turn_id: str | None
 
 
 class DurableRunner(Runner):
@@ -259,6 +275,39 @@ class DurableRunner(Runner):
             WrongCall: always.
         """
         raise WrongCall("run_live is not durable; use ADK's own Runner for live sessions, or run_async")
+
+    async def rewind_async(  # type: ignore[override]  # ADK's changes the session and returns nothing
+        self,
+        *,
+        user_id: str,
+        session_id: str,
+        rewind_before_invocation_id: str,
+        run_config: RunConfig | None = None,
+    ) -> SessionForkResponse:
+        """Makes a new session of the turns before one, with state and artifacts of that moment.
+
+        The session itself stays as it is.  What waits in it is not carried over; ``app:`` and ``user:`` state and
+        ``user:`` artifacts are shared, and so not taken back.
+
+        Args:
+            rewind_before_invocation_id: the first turn that the new session does not have.
+            run_config: of no meaning here.
+
+        Raises:
+            NoSuchSession
+            TurnNotFound: the session has no such turn.
+        """
+        snapshot = await self._session(user_id, session_id)
+        engine = await self._home.engine()
+        new = NewFork(engine.ids.new_id(), engine.ids.new_id(), rewind_before_invocation_id)
+        fork = await engine.store.fork_session(snapshot.session_id, new, engine.clock.now_ms())
+        if self.artifact_service is not None:
+            branch = await self.session_service.get_session(
+                app_name=self.app_name, user_id=user_id, session_id=fork.session_id
+            )
+            if branch is not None:
+                await copy_artifacts(self.artifact_service, branch, from_session=snapshot.session_id)
+        return SessionForkResponse(fork.session_id, fork.turn_id)
 
     # ------------------------------------------------------------ life
 

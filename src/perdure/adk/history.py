@@ -10,11 +10,12 @@ from collections.abc import Iterable, Sequence
 
 from google.adk.events.event import Event
 from google.adk.sessions.base_session_service import GetSessionConfig
+from google.adk.sessions.state import State
 from google.genai import types
 from pydantic import TypeAdapter
 from pydantic_core import PydanticSerializationError
 
-from perdure.adk.codec import is_plain
+from perdure.adk.codec import is_plain, plain
 from perdure.errors import ValueNotStorable
 from perdure.session.model import JsonObject, MessageRole, UserMessage
 from perdure.session.runner import NewMessage
@@ -112,6 +113,18 @@ def keeps_its_types(event: Event) -> bool:
         and (event.custom_metadata is None or is_plain(event.custom_metadata))
         and (event.output is None or is_plain(event.output))
     )
+
+
+def make_state_storable(event: Event) -> None:
+    """Brings state values to the form in which they are stored, so that the next turn sees what a reload would give.
+
+    Raises:
+        ValueNotStorable: a value has none; names its key.
+    """
+    delta = event.actions.state_delta
+    for key, value in delta.items():
+        if not key.startswith(State.TEMP_PREFIX) and not is_plain(value):
+            delta[key] = plain(value, f"state key {key!r}")
 
 
 def message_of(event: Event, ordinal: int) -> NewMessage:

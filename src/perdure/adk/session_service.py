@@ -11,12 +11,13 @@ from google.adk.sessions.base_session_service import BaseSessionService, GetSess
 from google.adk.sessions.session import Session
 from google.adk.sessions.state import State
 
-from perdure.adk.history import events_of, limited
+from perdure.adk.history import events_of, is_stored, limited, make_state_storable, message_of
 from perdure.adk.home import EngineHome
-from perdure.adk.native_errors import NoSuchSession, SessionIdTaken, WrongCall
+from perdure.adk.native_errors import NoSuchSession, SessionIdTaken
 from perdure.client import MAX_PAGE, AgentSessionClient, check_session_id
 from perdure.engine.base import Engine
 from perdure.errors import SessionAlreadyExists, SessionNotFound
+from perdure.ids import new_turn_id
 from perdure.session.flow import await_step_id
 from perdure.session.model import AgentSnapshot, JsonObject, SessionSummary
 from perdure.session.runner import DEFAULT_EVENT_STREAM_CAPACITY_BYTES, AgentSessionFlow
@@ -173,18 +174,30 @@ class DurableSessionService(BaseSessionService):
         return {key.removeprefix(prefix): value for key, value in snapshot.state.items() if key.startswith(prefix)}
 
     async def append_event(self, session: Session, event: Event) -> Event:
-        """Refused: only a durable turn appends events.  A partial event is none.
+        """Appends an event to an idle session, and applies its state; it counts as a turn of its own.
+
+        For what ADK's servers do with it: state that is set from outside, a history that is restored.  An event that
+        says and changes nothing is not stored.
 
         Raises:
-            WrongCall: always, but for a partial event.
+            NoSuchSession
+            SessionClosed
+            Conflict: a turn of the session runs, waits or is queued; nothing was appended.
+            ValueNotStorable: the event, or a state value that it sets, has no form that can be stored.
         """
         if event.partial:
             return event
-        raise WrongCall(
-            f"session {session.id!r} is durable: its events are what its turns said; send a message (with state_delta, "
-            "to set state) instead of appending an event",
-            session_id=session.id,
-        )
+        engine = await self._home.engine()
+        make_state_storable(event)
+        kept = self._trim_temp_delta_state(event.model_copy(update={"actions": event.actions.model_copy()}))
+        if is_stored(kept):
+            known = await self.snapshot(app_name=session.app_name, user_id=session.user_id, session_id=session.id)
+            if known is None:
+                raise NoSuchSession(session.id)
+            await engine.store.append_message(
+                session.id, new_turn_id(engine.ids), message_of(kept, 0), engine.clock.now_ms()
+            )
+        return await super().append_event(session, event)
 
     # ------------------------------------------------------------ for the runner
 

@@ -87,6 +87,23 @@ class NewSession:
     """The first ``AwaitUserMessage`` step."""
 
 
+@dataclass(frozen=True, slots=True)
+class NewFork:
+    """A session to make of another one's turns before ``before_turn_id``."""
+
+    session_id: str
+    incarnation: str
+    before_turn_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Fork:
+    """A session that was forked.  ``turn_id``: its last turn; ``None`` when it has none."""
+
+    session_id: str
+    turn_id: str | None
+
+
 class InboxKind(enum.Enum):
     MESSAGE = "message"
     ANSWER = "answer"
@@ -484,6 +501,30 @@ class SessionStore(Protocol):
         Raises:
             SessionNotFound, InterruptNotFound, SessionBlocked
             InterruptAlreadyResolved, InterruptExpired (also when its deadline is past), InterruptWithdrawn
+        """
+        ...
+
+    async def append_message(self, session_id: str, turn_id: str, message: NewMessage, now_ms: int) -> None:
+        """Puts a message that no turn said into the log of an idle session, as a completed turn of its own.
+
+        Args:
+            turn_id: a new one.
+
+        Raises:
+            SessionNotFound, SessionClosed, PayloadTooLarge, ValueNotStorable
+            Conflict: a turn of the session runs, waits or is queued.
+        """
+        ...
+
+    async def fork_session(self, source_id: str, new: NewFork, now_ms: int) -> Fork:
+        """Makes a session of the turns that another one had before a turn, with the state of that moment.
+
+        The other session is left as it is.  Its interrupts, its steps and its live stream are not copied.
+
+        Raises:
+            SessionNotFound
+            SessionAlreadyExists: the new id is taken.
+            TurnNotFound: the turn is none of the session's, or never began.
         """
         ...
 

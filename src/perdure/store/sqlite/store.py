@@ -25,22 +25,24 @@ from perdure.session.model import (
     StepRecord,
     UserMessage,
 )
-from perdure.session.runner import RecordedTurn
+from perdure.session.runner import NewMessage, RecordedTurn
 from perdure.store.base import (
     Answer,
     Change,
     ClaimedSession,
     EventBatch,
+    Fork,
     InboxItem,
     Lease,
     Listener,
+    NewFork,
     NewSession,
     Request,
     SessionFilter,
     SessionWrite,
     Worker,
 )
-from perdure.store.sqlite import client, reading, workers
+from perdure.store.sqlite import branches, client, reading, workers
 from perdure.store.sqlite.commit import check_lease, commit
 from perdure.store.sqlite.errors import translate
 from perdure.store.sqlite.locks import WorkerLocks
@@ -188,6 +190,14 @@ class SqliteStore:
     ) -> Interrupt:
         """See ``SessionStore``."""
         return await self._writer.submit(client.answer_interrupt(session_id, interrupt_id, answer, request, now_ms))
+
+    async def append_message(self, session_id: str, turn_id: str, message: NewMessage, now_ms: int) -> None:
+        """See ``SessionStore``."""
+        await self._writer.submit(branches.append_message(session_id, turn_id, message, now_ms))
+
+    async def fork_session(self, source_id: str, new: NewFork, now_ms: int) -> Fork:
+        """See ``SessionStore``."""
+        return await self._writer.submit(branches.fork_session(source_id, new, now_ms))
 
     async def delete_session(self, session_id: str) -> None:
         """See ``SessionStore``."""
