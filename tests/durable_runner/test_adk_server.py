@@ -1,4 +1,4 @@
-"""ADK's own HTTP server over durable sessions: it takes its sessions from our service, and our runner runs its turns."""
+"""ADK's own HTTP server over durable sessions: they come from our service, and our runner runs their turns."""
 
 from __future__ import annotations
 
@@ -73,9 +73,12 @@ async def test_a_conversation_over_http(tmp_path: Path) -> None:
         answer = {"id": request["id"], "name": request["name"], "response": {"confirmed": True}}
         paid = await http.post("/run", json=_run([{"functionResponse": answer}]))
         assert paid.json()[-1]["content"]["parts"][0]["text"] == "It is paid."
+        changed = await http.patch(f"{SESSIONS}/{SESSION}", json={"stateDelta": {"mood": "calm"}})
+        assert changed.json()["state"]["mood"] == "calm"
         session = (await http.get(f"{SESSIONS}/{SESSION}")).json()
         assert session["state"]["paid"] == 500
-        assert len(session["events"]) == 8
+        assert session["state"]["mood"] == "calm"
+        assert len(session["events"]) == 9
         assert [one["id"] for one in (await http.get(SESSIONS)).json()] == [SESSION]
         await http.delete(f"{SESSIONS}/{SESSION}")
         assert (await http.get(f"{SESSIONS}/{SESSION}")).status_code == 404

@@ -15,7 +15,15 @@ from tests.field.lives import Hold, life
 from tests.field.support import READ, Field, until
 from tests.field.support import SESSION as FIELD_SESSION
 
-from perdure import AgentSessionFlow, SessionBlocked, SessionClosed, SessionStatus, TurnNotFound
+from perdure import (
+    AgentSessionClient,
+    AgentSessionFlow,
+    AgentSnapshot,
+    SessionBlocked,
+    SessionClosed,
+    SessionStatus,
+    TurnNotFound,
+)
 from perdure.adk import DurableRunner, NoSuchSession, RecordedError, WrongCall
 from perdure.testing import Gate, ScriptedModel, by_turn, call, text
 
@@ -62,7 +70,7 @@ async def test_a_turn_may_be_joined_while_it_runs(tmp_path: Path) -> None:
         await talk.start()
         said = asyncio.create_task(talk.say("go"))
         await gate.wait_arrived()
-        snapshot = await (await runner.sessions()).get_agent_snapshot(SESSION)
+        snapshot = await _begun(await runner.sessions())
         assert snapshot.turn is not None
         joined = runner.run_async(user_id=USER, session_id=SESSION, invocation_id=snapshot.turn.turn_id)
         reader = asyncio.create_task(_all(joined))
@@ -70,6 +78,16 @@ async def test_a_turn_may_be_joined_while_it_runs(tmp_path: Path) -> None:
         assert text_of(await reader) == text_of(await said) == ["Once upon a time."]
         again = runner.run_async(user_id=USER, session_id=SESSION, invocation_id=snapshot.turn.turn_id)
         assert await _all(again) == [], "it has ended, and nothing more comes of it"
+
+
+async def _begun(sessions: AgentSessionClient) -> AgentSnapshot:
+    """The session once its turn is on disk, for which the turn itself does not wait."""
+
+    async def begun() -> bool:
+        return (await sessions.get_agent_snapshot(SESSION)).turn is not None
+
+    await until(begun)
+    return await sessions.get_agent_snapshot(SESSION)
 
 
 async def _all(run):
