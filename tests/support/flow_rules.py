@@ -12,8 +12,9 @@ from dataclasses import replace
 
 from tests.support.flow_world import World
 
-from perdure.session.model import RecordStatus, SessionStatus, StepName, StepStatus, TurnStatus
+from perdure.session.model import InterruptStatus, RecordStatus, SessionStatus, StepName, StepStatus, TurnStatus
 from perdure.session.policy import EFFECT_RULES
+from perdure.session.runner import QuestionWait
 from perdure.session.state import (
     MAX_MODEL_STEP_TAKEOVERS,
     BeginTurn,
@@ -70,11 +71,13 @@ def j1_messages_are_handled_in_order_none_lost_none_doubled(world: World) -> Non
 def j2_a_single_attempt_call_is_started_at_most_once(world: World) -> None:
     for step_id, row in world.journal.calls.items():
         if EFFECT_RULES[row.requested.effect].single_attempt:
-            assert world.bodies[step_id] <= 1, f"J2: {step_id} ran {world.bodies[step_id]} times"
+            ran = world.bodies[step_id]
+            assert ran <= 1 + row.asks, f"J2: {step_id} ran {ran} times, and asked {row.asks} times"
     for command in world.passes[-1].commands if world.passes else ():
         if isinstance(command, RunCall) and command.single_attempt:
             marks = [put for put in world.journal.puts[command.step_id] if put.status is not StepStatus.PENDING]
-            assert not marks, f"J2: {command.step_id} is run although it has a start mark"
+            asks = world.journal.calls[command.step_id].asks
+            assert len(marks) <= asks, f"J2: {command.step_id} is run although it has a start mark"
 
 
 def j3_a_settled_step_never_changes(world: World) -> None:
@@ -92,15 +95,19 @@ def j4_no_call_is_without_a_record_when_its_turn_ends(world: World) -> None:
     for step_id, row in journal.calls.items():
         if row.turn_id in ended:
             assert step_id in journal.records, f"J4: {step_id} has no record"
+    late = journal.late()
+    may_stay = {row.step_id for row in late.values()}
     for step in journal.steps.values():
-        assert step.turn_id not in ended or step.status.settled, f"J4: {step.step_id} is open behind its turn"
+        settled = step.turn_id not in ended or step.status.settled or step.step_id in may_stay
+        assert settled, f"J4: {step.step_id} is open behind its turn"
+    turn_id = journal.open_turn.turn_id if journal.open_turn is not None else None
+    calls = journal.calls_of(turn_id).values() if turn_id is not None else ()
+    questions = journal.questions_of(turn_id).values() if turn_id is not None else ()
+    asking = {row.interrupt_id for row in calls if row.record is None}
+    asking |= {row.interrupt_id for row in questions if not row.settled}
     for interrupt_id in journal.pending_interrupts():
-        open_turn = journal.open_turn
-        asked = open_turn is not None and any(
-            row.interrupt_id == interrupt_id and row.record is None
-            for row in journal.calls_of(open_turn.turn_id).values()
-        )
-        assert asked, f"J4: {interrupt_id} waits for an answer that nobody needs"
+        needed = interrupt_id in asking or interrupt_id in late
+        assert needed, f"J4: {interrupt_id} waits for an answer that nobody needs"
 
 
 def j4_a_record_says_what_happened(world: World) -> None:
@@ -108,11 +115,12 @@ def j4_a_record_says_what_happened(world: World) -> None:
         for put in done.commands:
             if not isinstance(put, PutRecord) or put.reason is None:
                 continue
-            attempts = world.journal.calls[put.step_id].attempts
+            row = world.journal.calls[put.step_id]
             if put.reason in NEVER_RAN:
-                assert world.bodies[put.step_id] == 0, f"J4: {put.step_id} ran, and its record says that it did not"
+                asked = world.bodies[put.step_id] == row.asks
+                assert asked, f"J4: {put.step_id} ran, and its record says that it did not"
             else:
-                assert attempts > 0, f"J4: {put.step_id} never started, and its record says that it may have run"
+                assert row.attempts > row.asks, f"J4: {put.step_id} never started, but its record says so"
 
 
 def j6_an_interrupt_is_answered_at_most_once(world: World) -> None:
@@ -144,9 +152,13 @@ def waiting_means_that_nothing_can_go_on_without_an_answer(world: World) -> None
         assert state.status is not SessionStatus.WAITING, "waiting: without an open turn"
         return
     phases = {row.phase for row in world.journal.calls_of(turn.turn_id).values()}
+    questions = world.journal.questions_of(turn.turn_id).values()
+    asked = any(not row.settled for row in questions)
+    frontier = any(row.requested.wait is QuestionWait.NEXT_LEG for row in questions)
     can_go_on = turn.model is not None or CallPhase.DUE in phases or CallPhase.STARTED in phases
+    can_go_on = can_go_on or (frontier and not asked)
     assert (state.status is SessionStatus.WAITING) == (not can_go_on), f"waiting: {state.status} with {phases}"
-    assert can_go_on or CallPhase.AWAITING in phases, "waiting: for nothing"
+    assert can_go_on or asked or CallPhase.AWAITING in phases, "waiting: for nothing"
     stored = world.journal.turns[turn.turn_id].status
     assert (stored is TurnStatus.WAITING) == turn.suspended, f"waiting: the store says {stored}"
 
@@ -164,6 +176,7 @@ def what_can_go_on_is_going_on(world: World) -> None:
     for call_id, row in world.journal.calls_of(turn.turn_id).items():
         if row.phase in (CallPhase.DUE, CallPhase.STARTED):
             assert turn.calls[call_id].step_id in world.jobs, f"going on: nobody runs {call_id}"
+    assert not (turn.over and turn.all_answered), "going on: the next leg does not begin"
     assert world.model is not None or turn.model is None, "going on: nobody drives the live turn"
     assert world.model is not None or not world.owed, "going on: the live turn has something and is not driven"
 
@@ -175,6 +188,8 @@ def a_branch_goes_on_when_its_own_group_is_settled(world: World) -> None:
     if world.live is not None:
         missing = world.journal.complete_calls(turn.turn_id) - world.live
         assert not missing, f"branch: the live turn lacks the records of {missing}"
+        missing = world.journal.complete_questions(turn.turn_id) - world.answered
+        assert not missing, f"branch: the live turn lacks the answers to {missing}"
 
 
 def records_are_handed_out_in_order_and_only_when_complete(world: World) -> None:
@@ -186,6 +201,11 @@ def records_are_handed_out_in_order_and_only_when_complete(world: World) -> None
                 assert ranks == sorted(ranks), f"order: handed out {command.call_ids} with ranks {ranks}"
                 complete = world.journal.complete_calls(world.turn_id)
                 assert set(command.call_ids) <= complete, f"order: {command.call_ids} handed out too early"
+                questions = world.journal.questions_of(world.turn_id)
+                ranks = [questions[question_id].rank for question_id in command.question_ids]
+                assert ranks == sorted(ranks), f"order: handed out {command.question_ids} with ranks {ranks}"
+                complete = world.journal.complete_questions(world.turn_id)
+                assert set(command.question_ids) <= complete, f"order: {command.question_ids} handed out too early"
 
 
 def nothing_runs_that_runs_already(world: World) -> None:
@@ -221,8 +241,8 @@ def what_runs_was_put_and_agreed_to_before(world: World) -> None:
             assert not later, f"put: {command.step_id} is stored after it was told to run"
             if isinstance(command, RunCall):
                 row = world.journal.calls[command.step_id]
-                ends = [str(end) for end in world.journal.interrupts.get(row.interrupt_id or "", [])]
-                agreed = row.requested.ask is None or ends == ["InterruptStatus.APPROVED"]
+                ends = world.journal.interrupts.get(row.interrupt_id or "", [])
+                agreed = (row.requested.ask is None and not row.asks) or ends == [InterruptStatus.APPROVED]
                 assert agreed, f"put: {command.step_id} runs although nobody agreed"
         if done.after.draining or done.after.checking or done.after.blocked is not None:
             new = [c for c in done.commands if isinstance(c, RunCall | RunModel | HandOut | BeginTurn)]
@@ -231,7 +251,7 @@ def what_runs_was_put_and_agreed_to_before(world: World) -> None:
 
 def attempts_never_exceed_their_number(world: World) -> None:
     for step_id, row in world.journal.calls.items():
-        allowed = 1 if EFFECT_RULES[row.requested.effect].single_attempt else row.requested.max_attempts
+        allowed = row.asks + (1 if EFFECT_RULES[row.requested.effect].single_attempt else row.requested.max_attempts)
         assert row.attempts <= allowed, f"attempts: {step_id} has {row.attempts} of {allowed}"
         assert world.bodies[step_id] <= allowed, f"attempts: {step_id} ran {world.bodies[step_id]} times of {allowed}"
     for step_id, drives in world.drives.items():
@@ -239,7 +259,7 @@ def attempts_never_exceed_their_number(world: World) -> None:
         assert world.journal.steps[step_id].attempts == drives, f"attempts: {drives} drives of {step_id}"
     for job in world.jobs.values():
         stored = world.journal.calls[job.run.step_id].attempts
-        expected = job.attempt if job.began or not job.run.single_attempt else 0
+        expected = job.attempt if job.began or not job.run.single_attempt else job.attempt - 1
         assert stored == expected, f"attempts: {job} and {stored} stored"
 
 
@@ -261,7 +281,7 @@ def a_turn_that_kills_its_workers_is_given_up(world: World) -> None:
 
 def a_rejected_call_has_no_tool_step(world: World) -> None:
     for step_id, row in world.journal.calls.items():
-        if row.record is RecordStatus.REJECTED:
+        if row.record is RecordStatus.REJECTED and not row.asks:
             assert step_id not in world.journal.steps, f"rejected: {step_id} became a step"
             approval = world.journal.steps[row.approval_step_id or ""]
             assert approval.status is StepStatus.REJECTED, f"rejected: {approval}"
@@ -302,7 +322,10 @@ def _stored_turn(turn: OpenTurn, world: World) -> OpenTurn:
     }
     model = turn.model and replace(turn.model, issued=False)
     ending = turn.ending if world.journal.keeps_endings else None
-    return replace(turn, steps=0, drive_again=False, calls=calls, model=model, ending=ending)
+    answered = world.journal.complete_questions(turn.turn_id)
+    questions = {name: replace(one, handed_out=name in answered) for name, one in turn.questions.items()}
+    kept = replace(turn, steps=0, drive_again=False, over=False, calls=calls, model=model, ending=ending)
+    return replace(kept, questions=questions)
 
 
 def a_new_owner_begins_afresh(world: World) -> None:
@@ -317,6 +340,8 @@ def a_new_owner_begins_afresh(world: World) -> None:
         before, after = done.before.turn, done.after.turn
         goes_on = before is not None and after is not None and before.turn_id == after.turn_id and after.ending is None
         must = done.given.check or done.before.blocked is not None
+        if before is not None and before.at_frontier:
+            continue  # its invocation is over
         assert checks or not (goes_on and must), "owner: does not check its code"
 
 

@@ -196,9 +196,10 @@ class DurableRunner(Runner):
         """
         try:
             snapshot = await self._session(user_id, session_id)
-            await self._home.working_engine()
-            sessions = await self.sessions()
+            engine = await self._home.working_engine()
+            sessions = AgentSessionClient(engine, self.flow)
             run = await begin(
+                engine,
                 sessions,
                 snapshot,
                 new_message=new_message,

@@ -9,7 +9,8 @@ from contextlib import aclosing, suppress
 from google.adk.events.event import Event
 
 from perdure.adk.turn_events import TurnEvents
-from perdure.client import WATCH_INTERVAL, AgentSessionClient
+from perdure.client import AgentSessionClient
+from perdure.client.sessions import WATCH_INTERVAL
 from perdure.errors import TurnNotFound
 from perdure.session.model import AgentEvent, SessionStatus
 
@@ -67,8 +68,14 @@ async def _next_events(
             shown = await stream.get()
         return [] if shown is None else reader.take(shown)
     snapshot = await sessions.get_agent_snapshot(session_id)
-    waits = snapshot.status is SessionStatus.WAITING and snapshot.turn is not None and snapshot.turn.turn_id == turn_id
-    return reader.suspend(snapshot.pending_interrupts) if waits and stream.empty() else []
+    ours = snapshot.turn is not None and snapshot.turn.turn_id == turn_id
+    if not stream.empty():
+        return []
+    if snapshot.status is SessionStatus.WAITING and ours:
+        return reader.suspend(snapshot.pending_interrupts)
+    if snapshot.status is SessionStatus.IDLE and not ours and snapshot.queued_messages == 0:
+        reader.over = True  # an identical answer, given elsewhere at the same time, started a turn; ours starts none
+    return []
 
 
 async def _pump(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import assert_never
 
 from google.adk.agents.run_config import RunConfig
 from google.adk.events.event import Event
@@ -12,16 +11,17 @@ from google.genai import types
 
 from perdure.adk.failures import rebuilt
 from perdure.adk.history import text_of
-from perdure.adk.native import Reply, YesOrNo, answer_in, asked_by, interrupt_id_of, responses_in
+from perdure.adk.native import responses_in
+from perdure.adk.native_answers import give_answers
 from perdure.adk.native_errors import WrongCall
 from perdure.adk.turn_events import TurnEvents, blocked
-from perdure.client import MAX_PAGE, AgentSessionClient
-from perdure.errors import InterruptNotFound, TurnNotFound
+from perdure.client import AgentSessionClient
+from perdure.engine.base import Engine
+from perdure.errors import TurnNotFound
 from perdure.session.model import (
     AgentSnapshot,
     ErrorInfo,
     Interrupt,
-    InterruptKind,
     JsonObject,
     SessionStatus,
     TurnStatus,
@@ -44,6 +44,7 @@ class Ran:
 
 
 async def begin(
+    engine: Engine,
     sessions: AgentSessionClient,
     snapshot: AgentSnapshot,
     *,
@@ -72,11 +73,9 @@ async def begin(
     if (responses or new_message is None) and state_delta:
         raise WrongCall("state_delta goes with a message of words; an answer and an invocation_id alone carry none")
     if responses:
-        turn_id = await _answer(sessions, snapshot, responses)
-        if turn_id is None:
-            return Ran()
+        turn_id = await give_answers(engine, snapshot, responses)
         known = snapshot.pending_interrupts
-        return Running(turn_id, reader(turn_id, known, known))
+        return Ran() if turn_id is None else Running(turn_id, reader(turn_id, known, known))
     if new_message is not None:
         if invocation_id is not None:
             raise WrongCall(
@@ -89,7 +88,7 @@ async def begin(
             "Running an agent requires either a new_message or an invocation_id to resume a previous invocation. "
             f"Session: {snapshot.session_id}, User: {snapshot.user_id}"
         )
-    return await _attach(sessions, snapshot, reader(invocation_id, (), snapshot.pending_interrupts), invocation_id)
+    return await _attach(engine, snapshot, reader(invocation_id, (), snapshot.pending_interrupts), invocation_id)
 
 
 # ---------------------------------------------------------------- a message
@@ -118,60 +117,14 @@ async def _send(
     )
 
 
-# ---------------------------------------------------------------- answers
-
-
-async def _answer(
-    sessions: AgentSessionClient, snapshot: AgentSnapshot, responses: Sequence[types.FunctionResponse]
-) -> str | None:
-    """Gives the answers.  Returns the turn that goes on; ``None`` when they were given before and it has ended."""
-    answers: list[tuple[Interrupt, YesOrNo | Reply]] = []
-    repeated: list[Interrupt] = []
-    for response in responses:
-        interrupt = asked_by(response, snapshot.pending_interrupts)
-        if interrupt is None:
-            repeated.append(await _answer_late(sessions, snapshot.session_id, response))
-        else:
-            answers.append((interrupt, answer_in(response, interrupt.kind)))
-    for interrupt, answer in answers:
-        await _give(sessions, snapshot.session_id, interrupt, answer)
-    open_turn = snapshot.turn if snapshot.turn is not None and not snapshot.turn.status.ended else None
-    turn_ids = [interrupt.turn_id for interrupt, _ in answers] or [interrupt.turn_id for interrupt in repeated]
-    return turn_ids[0] if open_turn is not None and turn_ids[0] == open_turn.turn_id else None
-
-
-async def _give(
-    sessions: AgentSessionClient, session_id: str, interrupt: Interrupt, answer: YesOrNo | Reply
-) -> Interrupt:
-    match answer:
-        case YesOrNo(approved, payload):
-            return await sessions.resolve_interrupt(
-                session_id, interrupt.interrupt_id, approved=approved, payload=payload
-            )
-        case Reply():
-            raise InterruptNotFound(f"{interrupt.kind}", session_id=session_id, interrupt_id=interrupt.interrupt_id)
-        case _:
-            assert_never(answer)
-
-
-async def _answer_late(sessions: AgentSessionClient, session_id: str, response: types.FunctionResponse) -> Interrupt:
-    """An answer to what is not pending: the error that says why, or nothing when it was answered exactly so."""
-    interrupt_id = interrupt_id_of(response.id or "")
-    answer = answer_in(response, InterruptKind.CONFIRMATION)
-    assert isinstance(answer, YesOrNo)
-    return await sessions.resolve_interrupt(session_id, interrupt_id, approved=answer.approved, payload=answer.payload)
-
-
 # ---------------------------------------------------------------- a turn that is there already
 
 
-async def _attach(
-    sessions: AgentSessionClient, snapshot: AgentSnapshot, reader: TurnEvents, turn_id: str
-) -> Running | Ran:
+async def _attach(engine: Engine, snapshot: AgentSnapshot, reader: TurnEvents, turn_id: str) -> Running | Ran:
     turn = snapshot.turn
     if turn is None or turn.turn_id != turn_id:
-        if await _has_spoken(sessions, snapshot.session_id, turn_id):
-            return Ran()  # it ended before the last one began
+        if await _is_over(engine, snapshot.session_id, turn_id):
+            return Ran()
         raise TurnNotFound(
             f"session {snapshot.session_id!r} has no turn {turn_id!r}, or it is still queued",
             session_id=snapshot.session_id,
@@ -186,13 +139,10 @@ async def _attach(
     return Running(turn_id, reader)
 
 
-async def _has_spoken(sessions: AgentSessionClient, session_id: str, turn_id: str) -> bool:
-    """Whether a message of the turn is stored; each turn that begins stores one."""
-    cursor: str | None = None
-    while True:
-        page = await sessions.list_messages(session_id, after=cursor, limit=MAX_PAGE)
-        if any(message.turn_id == turn_id for message in page.items):
-            return True
-        cursor = page.next_cursor
-        if cursor is None:
-            return False
+async def _is_over(engine: Engine, session_id: str, turn_id: str) -> bool:
+    """Whether it is a turn that ended before the present one began."""
+    try:
+        await engine.store.read_recorded_turn(session_id, turn_id)
+    except TurnNotFound:
+        return False
+    return True

@@ -78,7 +78,7 @@ def append_message(session_id: str, turn_id: str, message: NewMessage, now_ms: i
         turn_key = transaction.execute(_TURN_APPEND, (*facts, shared)).lastrowid
         texts = (transaction.keep(session.key, prepared.text), transaction.keep(session.key, prepared.item))
         transaction.execute(_MESSAGE_INSERT, (session.key, position, turn_key, *prepared.head, *texts))
-        apply_delta(transaction, session.key, app_name, user_id, number, prepared.delta)
+        apply_delta(transaction, session.key, app_name, user_id, prepared.delta, turn_number=number)
         told = _events(turn_id, number, position, now_ms)
         _tell(transaction, session.key, session_id, fence, Ring(*ring), told, now_ms)
         transaction.changed((session_id,), work=False)
