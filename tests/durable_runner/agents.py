@@ -124,3 +124,31 @@ def failing_callback() -> LlmAgent:
         raise LookupError("no such thing")
 
     return LlmAgent(name="worker", model=ScriptedModel([text("hm")]), instruction="Work.", after_model_callback=refuse)
+
+
+class Screening(BasePlugin):
+    """A plugin that answers in place of the application, and counts what it is told."""
+
+    def __init__(self, log: list[str], *, stops: bool) -> None:
+        super().__init__(name="screening")
+        self._log = log
+        self._stops = stops
+
+    def __getattribute__(self, name: str) -> Any:
+        if name.endswith("_callback"):
+            log: list[str] = object.__getattribute__(self, "_log")
+            stops: bool = object.__getattribute__(self, "_stops")
+
+            async def count(**given: Any) -> types.Content | None:
+                log.append(name)
+                if name == "before_run_callback" and stops:
+                    return types.Content(role="model", parts=[types.Part(text="Not today.")])
+                return None
+
+            return count
+        return super().__getattribute__(name)
+
+
+def screened(log: list[str], *, stops: bool) -> App:
+    """An application with that plugin."""
+    return App(name="app", root_agent=worker(), plugins=[Screening(log, stops=stops)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -94,3 +95,19 @@ def _said(error: Exception | None) -> tuple[type, str] | None:
 
 def _is_note(content: object) -> bool:
     return "Note: the work on the request above failed" in str(content)
+
+
+@pytest.mark.parametrize("stops", [False, True], ids=["counts", "answers first"])
+async def test_case_28_a_plugin_sees_and_says_what_it_does_on_plain_adk(stops: bool, tmp_path: Path) -> None:
+    theirs: list[str] = []
+    expected = Talk(plain(agents.screened(theirs, stops=stops)), SSE)
+    await _two_turns(expected)
+    ours: list[str] = []
+    async with durable(agents.screened(ours, stops=stops), tmp_path) as runner:
+        talk = Talk(runner, SSE)
+        await _two_turns(talk)
+        for events, plain_events in zip(talk.yielded, expected.yielded, strict=True):
+            assert comparable(events) == comparable(plain_events)
+        assert comparable((await talk.session())[0]) == comparable((await expected.session())[0])
+    assert Counter(ours) == Counter(theirs)
+    assert theirs.count("before_model_callback") == (0 if stops else 6)

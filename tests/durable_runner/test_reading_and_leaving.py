@@ -11,7 +11,7 @@ from google.adk.agents import LlmAgent
 from google.genai import types
 from tests.durable_runner import agents
 from tests.durable_runner.support import APP, SESSION, SSE, USER, Talk, durable, one_is_queued, plain, text_of, words
-from tests.field.lives import Hold, life
+from tests.field.lives import GO_ON, Hold, life
 from tests.field.support import READ, Field, until
 from tests.field.support import SESSION as FIELD_SESSION
 
@@ -25,7 +25,7 @@ from perdure import (
     TurnNotFound,
 )
 from perdure.adk import DurableRunner, NoSuchSession, RecordedError, WrongCall
-from perdure.testing import Gate, ScriptedModel, by_turn, call, text
+from perdure.testing import Gate, ScriptedModel, by_turn, call, reply, text
 
 
 def held(gate: Gate) -> LlmAgent:
@@ -300,6 +300,36 @@ async def test_a_process_that_only_reads_gets_the_events_of_another(tmp_path: Pa
     assert talk.yielded == []
     assert [bool(event.partial) for event in events] == [True, False, False, True, True, False]
     assert text_of(events) == ["Seen."]
+
+
+def _dying(field: Field, hold: Hold) -> AgentSessionFlow:
+    """The first life's tool never comes back; the second one's does."""
+
+    async def wait_here() -> str:
+        """Waits."""
+        await hold.here("wait_here")
+        return "seen"
+
+    script = [reply(text("Let me see. ", chunks=3), call("wait_here")), text("There it is.", chunks=2)]
+    return field.flow(script, [wait_here], {"wait_here": READ})
+
+
+async def test_a_run_goes_on_over_the_death_of_the_worker(tmp_path: Path) -> None:
+    """Each event comes once, also those that the replay makes again."""
+    field = Field(tmp_path)
+    runner = DurableRunner(agent=_agent(field), flow_type="Field", engine=field.address, worker=False)
+    async with runner:
+        await runner.session_service.create_session(app_name="Field", user_id=USER, session_id=FIELD_SESSION)
+        call = {"user_id": USER, "session_id": FIELD_SESSION, "run_config": SSE}
+        with life(_dying, field) as child:
+            run = asyncio.create_task(_all(runner.run_async(**call, new_message=words("go"))))
+            await child.wait_for_async("in wait_here")
+            child.kill()
+        async with field.working(_dying(field, GO_ON)):
+            events = await run
+    assert text_of(events) == ["Let me see. ", "There it is."]
+    assert [bool(event.partial) for event in events] == [True, True, True, True, False, False, True, True, False]
+    assert len({event.id for event in events if not event.partial}) == 3
 
 
 def test_run_without_an_event_loop(tmp_path: Path) -> None:
