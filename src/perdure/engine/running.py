@@ -149,6 +149,7 @@ class RunningSteps:
     async def drop_turn(self) -> None:
         """Forgets the live turn.  A check of it would never end."""
         self.stop(CHECK)
+        self._late.clear()
         live, self._live = self._live, None
         if live is not None:
             await live.close()

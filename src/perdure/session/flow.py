@@ -163,7 +163,7 @@ def _start_what_is_due(loop: Loop) -> None:
         _begin_turn(loop)
     if loop.goes_on and loop.turn.over and loop.turn.all_answered:
         begin_leg(loop)
-    if loop.goes_on:
+    if loop.goes_on and not loop.turn.at_frontier:
         _run_calls(loop)
         _drive(loop)
 
