@@ -25,8 +25,6 @@ class DurableWrite(enum.Enum):
     ANSWER_ACCEPTED = "answer_accepted"
     REQUEST_ACCEPTED = "request_accepted"
     """A cancel or close request."""
-    MESSAGE_APPENDED = "message_appended"
-    """A message that no turn said, put into the log by a client."""
     SESSION_CLAIMED = "session_claimed"
     TURN_STARTED = "turn_started"
     MODEL_RECORDED = "model_recorded"

@@ -31,7 +31,7 @@ from perdure.adk.flow import adk_agent_session_flow
 from perdure.adk.flow_options import FlowOptions
 from perdure.adk.following import follow
 from perdure.adk.home import EngineHome
-from perdure.adk.native_errors import NoSuchSession, SessionIdTaken, WrongCall
+from perdure.adk.native_errors import SessionIdTaken, WrongCall, no_such_session
 from perdure.adk.run_requests import Ran, Running, begin
 from perdure.adk.session_service import DurableSessionService
 from perdure.client import AgentSessionClient
@@ -239,7 +239,7 @@ class DurableRunner(Runner):
             snapshot = await service.snapshot(app_name=app, user_id=user_id, session_id=session_id)
         if snapshot is None:
             hint = f". {self._app_name_alignment_hint}" if self._app_name_alignment_hint else ""
-            raise NoSuchSession(session_id, hint)
+            raise no_such_session(session_id, hint)
         return snapshot
 
     def run(

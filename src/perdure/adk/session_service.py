@@ -13,7 +13,7 @@ from google.adk.sessions.state import State
 
 from perdure.adk.history import events_of, is_stored, limited, make_state_storable, message_of
 from perdure.adk.home import EngineHome
-from perdure.adk.native_errors import NoSuchSession, SessionIdTaken
+from perdure.adk.native_errors import no_such_session, session_id_taken
 from perdure.client import MAX_PAGE, AgentSessionClient, check_session_id
 from perdure.engine.base import Engine
 from perdure.errors import SessionAlreadyExists, SessionNotFound
@@ -101,10 +101,10 @@ class DurableSessionService(BaseSessionService):
             # Its own fingerprint: a second creation is none that was repeated.
             await engine.store.create_session(new, None, Request(None, incarnation), engine.clock.now_ms())
         except SessionAlreadyExists as taken:
-            raise SessionIdTaken(chosen) from taken
+            raise session_id_taken(chosen) from taken
         created = await self.get_session(app_name=app_name, user_id=user_id, session_id=chosen)
         if created is None:
-            raise NoSuchSession(chosen)  # somebody deleted it at once
+            raise no_such_session(chosen)  # somebody deleted it at once
         return created
 
     async def get_session(
@@ -193,7 +193,7 @@ class DurableSessionService(BaseSessionService):
         if is_stored(kept):
             known = await self.snapshot(app_name=session.app_name, user_id=session.user_id, session_id=session.id)
             if known is None:
-                raise NoSuchSession(session.id)
+                raise no_such_session(session.id)
             await engine.store.append_message(
                 session.id, new_turn_id(engine.ids), message_of(kept, 0), engine.clock.now_ms()
             )

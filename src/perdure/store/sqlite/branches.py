@@ -47,7 +47,7 @@ _STEP_PUT = sql("step_put")
 
 
 def append_message(session_id: str, turn_id: str, message: NewMessage, now_ms: int) -> Write[None]:
-    """MESSAGE_APPENDED: a message that no turn said becomes a turn of its own, which is completed at once.
+    """MESSAGE_ACCEPTED: a message that no turn said becomes a turn of its own, which is completed at once.
 
     An owner that is about to let the session go loses it: what it has in memory is older than the log.
     """
@@ -70,7 +70,7 @@ def append_message(session_id: str, turn_id: str, message: NewMessage, now_ms: i
                 f"session {session_id!r} has a turn that runs, waits or is queued; append when it is idle",
                 session_id=session_id,
             )
-        transaction.starts(DurableWrite.MESSAGE_APPENDED)
+        transaction.starts(DurableWrite.MESSAGE_ACCEPTED)
         row = transaction.execute(_SESSION_APPEND, (session.key, now_ms)).fetchone()
         app_name, user_id, number, position, first_step, fence, *ring = row
         shared = shared_state_text(transaction.connection, app_name, user_id)
