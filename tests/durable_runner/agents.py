@@ -52,14 +52,14 @@ def worker() -> LlmAgent:
 def gated() -> LlmAgent:
     """A call that waits for a person, between two that do not."""
     script = [call("look", what="order 7"), call("pay", amount=500), call("look", what="bill"), text("It is paid.")]
-    tools = [look, FunctionTool(pay, require_confirmation=True)]
+    tools: list[Any] = [look, FunctionTool(pay, require_confirmation=True)]
     return LlmAgent(name="clerk", model=ScriptedModel(script), instruction="Pay.", tools=tools)
 
 
 def two_gated() -> LlmAgent:
     """Two calls of one response that wait."""
     script = [reply(call("pay", amount=1), call("pay", amount=2)), text("Both are paid.")]
-    tools = [FunctionTool(pay, require_confirmation=True)]
+    tools: list[Any] = [FunctionTool(pay, require_confirmation=True)]
     return LlmAgent(name="clerk", model=ScriptedModel(script), instruction="Pay.", tools=tools)
 
 
@@ -113,7 +113,7 @@ def resumable() -> App:
 
 def failing_model() -> LlmAgent:
     """A model that fails for good, after some words."""
-    script = [call("look", what="order 7"), failing(400, after_chunks=1, then=text("never said", chunks=3))]
+    script: list[Any] = [call("look", what="order 7"), failing(400, after_chunks=1, then=text("never said", chunks=3))]
     return LlmAgent(name="worker", model=ScriptedModel(script), instruction="Work.", tools=[look])
 
 

@@ -79,7 +79,7 @@ class Talk:
         events: list[Event] = []
         self.yielded.append(events)
         self.failures.append(None)
-        call = {"user_id": USER, "session_id": SESSION, "run_config": self.config, **given}
+        call: dict[str, Any] = {"user_id": USER, "session_id": SESSION, "run_config": self.config, **given}
         try:
             async with aclosing(self.runner.run_async(new_message=words(message), **call)) as run:
                 async for event in run:

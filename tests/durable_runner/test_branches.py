@@ -76,7 +76,7 @@ async def test_case_04_rewinding_keeps_the_state_that_the_session_was_created_wi
         branch = await _session_of(runner, fork.session_id)
         assert branch.state == {"tenant": "t1", "k1": "v1"}
         assert branch.events == before.events[:4]
-        scope = {"app_name": APP, "user_id": USER, "filename": "notes.txt"}
+        scope: dict[str, Any] = {"app_name": APP, "user_id": USER, "filename": "notes.txt"}
         saved = await artifacts.load_artifact(**scope, session_id=fork.session_id)
         assert saved == types.Part(text="v1")
         assert await artifacts.list_versions(**scope, session_id=fork.session_id) == [0]

@@ -43,11 +43,9 @@ def test_names(given: dict[str, Any], app_name: str, flow_type: str, tmp_path: P
 
 
 def test_what_plain_adk_refuses_is_refused(tmp_path: Path) -> None:
-    for given in (
-        {},
-        {"agent": agents.talker()},
-        {"agent": agents.talker(), "app": App(name="a", root_agent=agents.talker())},
-    ):
+    agent, app = agents.talker(), App(name="a", root_agent=agents.talker())
+    wrong: list[dict[str, Any]] = [{}, {"agent": agent}, {"agent": agent, "app": app}]
+    for given in wrong:
         with pytest.raises(ValueError, match="app"):
             DurableRunner(engine="sqlite:///x.db", **given)
 
@@ -135,6 +133,7 @@ async def test_closing_closes_what_the_agent_opened(tmp_path: Path) -> None:
     agent = _saying("one", "hm")
     app = App(name=APP, root_agent=agent, plugins=[Plugin(name="p")])
     async with DurableRunner(app=app, engine=f"sqlite:///{tmp_path / 'x.db'}") as runner:
+        assert isinstance(runner.agent, LlmAgent)
         runner.agent.tools = [Tools()]
         await Talk(runner).start()
     assert closed == ["tools", "plugin"]

@@ -6,8 +6,10 @@ from collections.abc import Sequence
 
 from google.genai import types
 
+from perdure.adk.history import events_of
 from perdure.adk.native import Reply, YesOrNo, answer_in, asked_by, interrupt_id_of
 from perdure.adk.native_errors import WrongCall
+from perdure.client import MAX_PAGE
 from perdure.client.answers import reply, verdict
 from perdure.engine.base import Engine
 from perdure.errors import InterruptNotFound
@@ -91,10 +93,9 @@ async def _turn_of(engine: Engine, session_id: str, call_id: str) -> str | None:
     """The turn in which a function call was made; ``None`` when there is no such call in the log."""
     after: int | None = None
     while True:
-        page = await engine.store.list_messages(session_id, after, 1000)
-        for message in page.items:
-            parts = (message.framework_item.get("content") or {}).get("parts") or []
-            if any((part.get("function_call") or {}).get("id") == call_id for part in parts):
+        page = await engine.store.list_messages(session_id, after, MAX_PAGE)
+        for message, event in zip(page.items, events_of([one.framework_item for one in page.items]), strict=True):
+            if any(call.id == call_id for call in event.get_function_calls()):
                 return message.turn_id
         if page.next_cursor is None:
             return None
