@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
-from google.adk.agents import LlmAgent, RunConfig
+from google.adk.agents import BaseAgent, RunConfig
 from google.adk.agents.run_config import StreamingMode  # type: ignore[attr-defined]  # ADK's documented import
 from google.adk.apps.app import App
 from google.adk.events.event import Event
@@ -16,9 +17,12 @@ from google.adk.sessions import InMemorySessionService
 from perdure.adk.history import content_of
 from perdure.session.model import JsonObject, UserMessage
 
+_CALL_ID = re.compile("adk-[0-9a-f-]{36}")
+"""Of ADK's own making; branches and paths carry it, too."""
+
 
 async def run_plain(
-    agent: LlmAgent | App, messages: list[UserMessage], *, state: JsonObject | None = None, **services: Any
+    agent: BaseAgent | App, messages: list[UserMessage], *, state: JsonObject | None = None, **services: Any
 ) -> tuple[list[JsonObject], JsonObject, Exception | None]:
     """Runs the messages in one session.  The stored events, the final state, and what the last turn raised."""
     app = agent if isinstance(agent, App) else App(name="Flow", root_agent=agent)
@@ -59,14 +63,24 @@ def comparable(items: list[JsonObject]) -> list[JsonObject]:
             return {key: rename(item) for key, item in value.items() if key not in ("invocation_id", "timestamp")}
         if isinstance(value, list):
             return [rename(item) for item in value]
-        if isinstance(value, str) and value.startswith("adk-"):
-            return names.setdefault(value, f"call {len(names)}")
+        if isinstance(value, str):
+            return _CALL_ID.sub(lambda found: names.setdefault(found[0], f"call {len(names)}"), value)
         return value
 
-    renamed = [rename(item) for item in items]
+    renamed = [rename(_in_order(item)) for item in items]
     for item in renamed:
         item.pop("id", None)
     return renamed
+
+
+def _in_order(item: JsonObject) -> JsonObject:
+    """The event with the ids of its long-running calls, which ADK keeps in a set, in the order of the calls."""
+    ids = item.get("long_running_tool_ids")
+    if not ids:
+        return item
+    parts = item["content"]["parts"]
+    ordered = [part["function_call"]["id"] for part in parts if part.get("function_call", {}).get("id") in ids]
+    return {**item, "long_running_tool_ids": ordered}
 
 
 def request_form(request: LlmRequest) -> JsonObject:
@@ -74,3 +88,10 @@ def request_form(request: LlmRequest) -> JsonObject:
     form: JsonObject = json.loads(request.model_dump_json(exclude_none=True, exclude={"tools_dict"}, fallback=str))
     form["tools"] = sorted(request.tools_dict)
     return form
+
+
+def unordered(value: Any) -> Any:
+    """The value with every list in it sorted."""
+    if isinstance(value, dict):
+        return {key: unordered(item) for key, item in value.items()}
+    return sorted(map(unordered, value), key=json.dumps) if isinstance(value, list) else value

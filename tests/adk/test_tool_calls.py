@@ -270,20 +270,6 @@ async def test_a_control_tool_is_shown_and_is_no_step() -> None:
     assert engine.disk.messages[-1]["actions"]["escalate"] is True
 
 
-async def test_a_tool_that_asks_while_it_runs_fails_with_what_to_do() -> None:
-    def ask(tool_context: ToolContext) -> dict[str, Any]:
-        """Asks."""
-        tool_context.state["asked"] = True
-        tool_context.request_confirmation(hint="really?")
-        return {"error": "pending"}
-
-    engine = world(calls(("ask", {})), tools=[ask]).engine()
-    await engine.turn("go")
-    assert "requires_approval=True" in responses(engine)[0]["error"]
-    assert engine.disk.state == {}
-    assert engine.disk.error is None
-
-
 @pytest.mark.parametrize("error", [SystemExit(3), asyncio.CancelledError(), GeneratorExit(), KeyError("k")])
 async def test_whatever_a_tool_raises_is_a_failed_call(error: BaseException) -> None:
     async def fail() -> None:

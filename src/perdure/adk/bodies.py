@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext, suppress
 from contextvars import copy_context
 from typing import Any
 
-from google.adk.tools.tool_confirmation import ToolConfirmation
-
-from perdure.adk import determinism, seams
-from perdure.adk.codec import decode
+from perdure.adk import credentials, determinism, seams
+from perdure.adk.asks import apply_ask, drop_asks, give_answer, store_sign_in, take_ask
+from perdure.adk.calls import Call, ToolRun
+from perdure.adk.codec import UnknownType, decode
 from perdure.adk.failures import error_info
-from perdure.adk.lanes import Call, ToolRun
 from perdure.adk.outcomes import AttemptBaseline, bare_failure, capture_failure, capture_success, shown_result
-from perdure.errors import ToolExecutionError, UsageError
+from perdure.errors import NonDeterminismError, ToolExecutionError, UsageError
 from perdure.session.runner import Approval, ToolOutcome, ToolRaised, ToolSucceeded
 
 MAX_THREADS = 64
@@ -105,45 +104,76 @@ class SyncTools:
         raise cancelled
 
 
-async def run_attempt(call: Call, attempt: int, approval: Approval | None, sync_tools: SyncTools | None) -> ToolOutcome:
-    """Runs the tool of ``call`` once and says what came out."""
+async def run_attempt(
+    call: Call, attempt: int, approval: Approval | None, sync_tools: SyncTools | None, asides: Mapping[str, str]
+) -> ToolOutcome:
+    """Runs the tool of ``call`` once and says what came out.
+
+    Args:
+        asides: the records of tokens that an outcome may refer to.
+
+    Raises:
+        NonDeterminismError: the run that asked set a state value of a class that is gone.
+    """
     run = call.run
     assert run is not None
     determinism.suspend()
-    _prepare(call, run)
-    context = run.tool_context
-    if approval is not None:
-        context.tool_confirmation = ToolConfirmation(confirmed=True, payload=approval.payload)
+    _prepare(call, run, approval, asides)
     try:
         in_threads = nullcontext() if sync_tools is None else seams.sync_callables_run_with(sync_tools.run)
         with in_threads:
-            value = await run.tool.run_async(args=run.args, tool_context=context)
+            value = await run.tool.run_async(args=run.args, tool_context=run.tool_context)
+        await credentials.written()
     except asyncio.CancelledError:
         task = asyncio.current_task()
         if task is not None and task.cancelling():
             _take_back(call)
             raise
-        return _raised(call, run, RuntimeError("the tool was cancelled from within"))
+        return _raised(call, run, RuntimeError("the tool was cancelled from within"), asides)
     except BaseException as error:  # noqa: BLE001  (SystemExit too: a tool must not end its worker)
-        return _raised(call, run, error)
+        return _raised(call, run, error, asides)
     try:
-        text = capture_success(context, run.tool.name, value)
-        shown = shown_result(value, run.tool.name)
+        return take_ask(call, run, asides) or _succeeded(call, run, value, asides)
     except UsageError as refusal:
         return _refused(call, refusal)
-    call.live_outcome = text
+
+
+def _succeeded(call: Call, run: ToolRun, value: Any, asides: Mapping[str, str]) -> ToolSucceeded:
+    text = capture_success(run.tool_context, run.tool.name, value, asides)
+    shown = shown_result(value, run.tool.name)
+    if call.given_up:
+        _take_back(call)  # the session went on without it
+    else:
+        call.live_outcome = text
     return ToolSucceeded(text, shown)
 
 
-def _prepare(call: Call, run: ToolRun) -> None:
-    """Takes a failed attempt back and notes how things are before this one."""
-    if call.baseline is None:
-        call.baseline = AttemptBaseline(run.tool_context)
-        return
-    call.baseline.restore()
-    if call.request is not None:  # the failed attempt may have changed its arguments
+def _prepare(call: Call, run: ToolRun, approval: Approval | None, asides: Mapping[str, str]) -> None:
+    """Takes a failed attempt back, brings in what came before this one, and notes how things are."""
+    context = run.tool_context
+    if call.baseline is not None:
+        call.baseline.restore()
+    else:
+        if call.asked is None and approval is not None:
+            call.asked = approval.asked
+        try:
+            apply_ask(call, asides)
+        except UnknownType as error:
+            expected, found = f"a value of class {error}", "no such class"
+            raise NonDeterminismError(
+                f"step {call.call_id!r}: the run that asked left {expected}, but there is {found}",
+                step=call.call_id,
+                expected=expected,
+                found=found,
+            ) from error
+    if call.ran and call.request is not None:  # the attempt before may have changed its arguments
         run.args.clear()
         run.args.update(decode(call.request.arguments))
+    call.ran = True
+    store_sign_in(context.session.state, approval)
+    give_answer(context, approval)
+    if call.baseline is None:
+        call.baseline = AttemptBaseline(context)
 
 
 def _take_back(call: Call) -> None:
@@ -152,9 +182,10 @@ def _take_back(call: Call) -> None:
     call.live_outcome = None
 
 
-def _raised(call: Call, run: ToolRun, error: BaseException) -> ToolRaised:
+def _raised(call: Call, run: ToolRun, error: BaseException, asides: Mapping[str, str]) -> ToolRaised:
+    drop_asks(run.tool_context)
     try:
-        text = capture_failure(run.tool_context, run.tool.name, error)
+        text = capture_failure(run.tool_context, run.tool.name, error, asides)
     except UsageError as refusal:
         return _refused(call, refusal)
     call.live_outcome = text

@@ -5,22 +5,22 @@ They find it in a context variable, which every task of the turn inherits.
 
 from __future__ import annotations
 
+import asyncio
 from collections import defaultdict, deque
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from google.adk.events.event import Event
+from google.adk.events.event_actions import EventActions
 from google.adk.sessions.session import Session
 
-from perdure.adk import seams
 from perdure.adk.conductor import Conductor
 from perdure.adk.determinism import TurnClock
 from perdure.adk.effects import ToolRules
-from perdure.adk.history import is_stored, item_of, keeps_its_types, message_of
+from perdure.adk.outbox import Outbox
 from perdure.session.model import InterruptKind
 from perdure.session.policy import RetryPolicy
-from perdure.session.runner import ControlCall, NewMessage, TurnLog, TurnStart
+from perdure.session.runner import TurnLog, TurnStart
 
 DEFAULT_MODEL_RETRY = RetryPolicy()
 
@@ -32,66 +32,6 @@ class TurnSettings:
     rules: ToolRules
     model_retry: RetryPolicy
     model_timeout: timedelta | None
-
-
-class Outbox:
-    """The messages and control calls of a turn that the engine has not been given yet."""
-
-    def __init__(self, turn_id: str, stored: int) -> None:
-        self._turn_id = turn_id
-        self._stored = stored
-        self._count = 0
-        self._messages: list[NewMessage] = []
-        self._control_calls: list[ControlCall] = []
-        self.retyped: list[tuple[Event, str]] = []
-        """Events that read back from the store with other types, with their stored form."""
-        self.dropped: list[Event] = []
-        """Events of the session that are no messages."""
-
-    @property
-    def count(self) -> int:
-        """Messages made so far in this turn."""
-        return self._count
-
-    def add(self, event: Event) -> None:
-        """Takes an event of the invocation.
-
-        Raises:
-            ValueNotStorable: it carries a value that has no JSON form.
-            FrameworkDrift: ADK runs the turn under another id.
-        """
-        if self._count == 0 and event.invocation_id != self._turn_id:
-            raise seams.drifted(
-                seams.INVOCATION_ID,
-                f"the invocation has the id {event.invocation_id!r}, not the first one that its id provider gives",
-            )
-        if not is_stored(event):
-            self.dropped.append(event)
-            return
-        if self._count >= self._stored:
-            self._messages.append(message_of(event, self._count))
-        if not keeps_its_types(event):
-            self.retyped.append((event, item_of(event)))
-        self._count += 1
-
-    def add_control_call(self, call: ControlCall) -> None:
-        """Takes a call that steers ADK; one whose message is stored was shown before."""
-        if self._count > self._stored:
-            self._control_calls.append(call)
-
-    def take(self) -> tuple[tuple[NewMessage, ...], tuple[ControlCall, ...]]:
-        """Hands over what came in."""
-        control_calls, self._control_calls = tuple(self._control_calls), []
-        return self.take_messages(), control_calls
-
-    def take_messages(self) -> tuple[NewMessage, ...]:
-        """Hands over the messages that came in."""
-        messages, self._messages = tuple(self._messages), []
-        return messages
-
-    def put_back(self, messages: tuple[NewMessage, ...]) -> None:
-        """Takes back what ``take_messages`` handed over last."""
-        self._messages[:0] = messages
 
 
 @dataclass(slots=True)
@@ -113,6 +53,15 @@ class TurnCore:
     """Call id -> what the confirmation gate of the tool said."""
     model_calls: dict[str, int] = field(default_factory=dict[str, int])
     """Path -> model calls made on it."""
+    long_running: set[str] = field(default_factory=set[str])
+    """Ids of the calls of long-running tools."""
+    unsaid: dict[str, EventActions] = field(default_factory=dict[str, EventActions])
+    """Call id -> what a call did that got no response, as that of a long-running tool that returned nothing."""
+    loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
+    tokens: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held while a token is got from a token server and recorded."""
+    writing: set[asyncio.Task[None]] = field(default_factory=set[asyncio.Task[None]])
+    """Records of tokens that are being written."""
     _attempts: dict[tuple[str | None, str], deque[int]] = field(default_factory=lambda: defaultdict(deque))
     """Branch and agent -> attempts of the partial responses that are on their way through ADK."""
 

@@ -9,10 +9,12 @@ from __future__ import annotations
 import hashlib
 import itertools
 import random
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 
 from perdure.adk import seams
+from perdure.adk.runs import Run, RunState, current_run
+from perdure.session.runner import TurnStart
 
 _TURN_ID_PREFIX = "e-"
 """ADK puts this before a UUID to make an invocation id."""
@@ -26,25 +28,14 @@ class TurnClock:
 
     def __init__(self, started_at_ms: int) -> None:
         self._now_us = started_at_ms * 1000
-        self._frozen = False
 
     def read(self) -> float:
-        """Seconds since the epoch, later than any reading before unless the clock is frozen."""
-        if not self._frozen:
-            self._now_us += 1
+        """Seconds since the epoch, later than any reading before."""
+        self._now_us += 1
         return self._now_us / 1_000_000
-
-    def freeze(self) -> None:
-        """Stands still until the next ``advance``: what is read meanwhile a replay will not read."""
-        self._frozen = True
-
-    def thaw(self) -> None:
-        """Goes on from where it stands."""
-        self._frozen = False
 
     def advance(self, to_ms: int) -> None:
         """Moves on to a moment, if it is later."""
-        self._frozen = False
         self._now_us = max(self._now_us, to_ms * 1000)
 
     def not_before(self, seconds: float) -> None:
@@ -59,26 +50,40 @@ def derived_uuids(*seed: object) -> Iterator[str]:
     return map(f"{stem}{{:012x}}".format, itertools.count(1))
 
 
-class _TurnRandom:
-    """The random numbers of one turn.  Hardly any turn asks for one, and a generator takes its time to make."""
-
-    def __init__(self, turn_id: str) -> None:
-        self._turn_id = turn_id
-        self._generator: random.Random | None = None
-
-    def provide(self) -> random.Random:
-        if self._generator is None:
-            self._generator = random.Random(self._turn_id)
-        return self._generator
+def ids_of_run(start: TurnStart) -> Callable[[str], Iterator[str]]:
+    """What gives each run of a leg its ids.  The first one makes ADK's invocation id the turn id."""
+    first = [start.turn_id.removeprefix(_TURN_ID_PREFIX)]
+    return lambda run_id: itertools.chain(
+        () if run_id else first, derived_uuids(start.turn_id, *([start.leg] if start.leg > 1 else []), run_id)
+    )
 
 
 def install(turn_id: str, clock: TurnClock) -> None:
     """Installs the providers of a turn in the current context.
 
-    The first id makes ADK's invocation id the turn id, the others follow from it.
+    Ids and random numbers come from the current run.  While that is in a model call, its clock stands at its last
+    reading: what ADK reads for each partial response a replay will not read.
     """
-    ids = itertools.chain([turn_id.removeprefix(_TURN_ID_PREFIX)], derived_uuids(turn_id))
-    seams.set_providers((clock.read, ids.__next__, _TurnRandom(turn_id).provide))
+
+    def read_clock() -> float:
+        run = _run()
+        if run.state is not RunState.IN_MODEL:
+            run.last_time = clock.read()
+        return run.last_time
+
+    def random_numbers() -> random.Random:
+        run = _run()
+        if run.random is None:  # hardly any run asks for one, and a generator takes its time to make
+            run.random = random.Random(f"{turn_id}{run.id}")
+        return run.random
+
+    seams.set_providers((read_clock, lambda: next(_run().ids), random_numbers))
+
+
+def _run() -> Run:
+    run = current_run.get()
+    assert run is not None, "the code of a turn always belongs to a run"
+    return run
 
 
 def suspend() -> seams.Providers:

@@ -53,6 +53,11 @@ class ToolRules:
         """Whether a call under the policy waits for a person before it runs."""
         return needs_approval(policy, self.approvals)
 
+    def asks_for_scope(self, tool: BaseTool) -> bool:
+        """Whether a tool that runs an agent waits for a person first: if a policy says so.  It has no effect itself."""
+        policy = self.policies.get(tool.name)
+        return policy is not None and self.asks_for_approval(policy)
+
 
 def retry_of(policy: ToolPolicy) -> RetryPolicy:
     """How often a call under the policy is tried."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import timedelta
 
-from google.adk.agents.llm_agent import LlmAgent
+from google.adk.agents.base_agent import BaseAgent
 from google.adk.agents.run_config import RunConfig
 from google.adk.apps.app import App
 from google.adk.artifacts.base_artifact_service import BaseArtifactService
@@ -19,7 +19,7 @@ from perdure.session.runner import DEFAULT_EVENT_STREAM_CAPACITY_BYTES, AgentSes
 
 
 def adk_agent_session_flow(
-    agent: LlmAgent | App,
+    agent: BaseAgent | App,
     *,
     flow_type: str,
     tool_policies: Mapping[str, ToolPolicy] | None = None,
@@ -39,7 +39,7 @@ def adk_agent_session_flow(
     """Makes an ADK agent durable under a stable ``flow_type``.  The agent's objects are not changed.
 
     Args:
-        agent: an ``LlmAgent``, or an ``App`` around one.
+        agent: any ADK agent, or an ``App`` around one.
         flow_type: names the flow in the store; keep it when the code changes.  A bare agent's ADK app name too.
         tool_policies: tool name -> what the tool does to the world, and how it is called.
         default_tool_effect: of tools without a policy.

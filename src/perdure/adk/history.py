@@ -17,7 +17,7 @@ from pydantic_core import PydanticSerializationError
 
 from perdure.adk.codec import is_plain, plain
 from perdure.errors import ValueNotStorable
-from perdure.session.model import JsonObject, MessageRole, UserMessage
+from perdure.session.model import JsonObject, MessageRole, QuestionAnswer, UserMessage
 from perdure.session.runner import NewMessage
 
 USER = "user"
@@ -44,13 +44,20 @@ def limited(events: list[Event], limits: GetSessionConfig | None) -> list[Event]
 
 
 def content_of(message: UserMessage) -> types.Content:
-    """A user's message as ADK takes it: its own content, or the text and then the images."""
+    """A user's message as ADK takes it: the answers that it gives, or its own content; else the text and the images."""
+    if message.answers:
+        return types.Content(role=USER, parts=[_answer_part(answer) for answer in message.answers])
     if message.content is not None:
         return types.Content.model_validate_json(json.dumps(message.content))
     parts = [types.Part(text=message.text)] if message.text else []
     for image in message.images:
         parts.append(types.Part(inline_data=types.Blob(data=image.data, mime_type=image.mime_type)))
     return types.Content(role=USER, parts=parts)
+
+
+def _answer_part(answer: QuestionAnswer) -> types.Part:
+    response = types.FunctionResponse(id=answer.question_id, name=answer.tool_name, response=answer.value)
+    return types.Part(function_response=response)
 
 
 def passing_item(event: Event) -> JsonObject:

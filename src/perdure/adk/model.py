@@ -25,8 +25,8 @@ from pydantic import BaseModel, ConfigDict, PrivateAttr
 from perdure.adk import determinism, seams
 from perdure.adk.core import TurnCore, current_turn
 from perdure.adk.failures import decode_error, encode_error
-from perdure.adk.lanes import LaneId
 from perdure.adk.retries import is_transient
+from perdure.adk.runs import Run, current_run
 from perdure.adk.tools import make_tools_durable
 from perdure.errors import PayloadTooLarge
 from perdure.session.model import JsonObject, Usage
@@ -35,10 +35,14 @@ _INSTALLED = "_perdure_installed"
 
 
 class _Recorded(BaseModel):
-    """The record of a model call: its final responses, and the error that it ended with."""
+    """The record of a model call: its final responses, and the error that it ended with.
+
+    ``seen`` is the first field, where ``journal`` looks for it.
+    """
 
     model_config = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64", ser_json_inf_nan="strings")
 
+    seen: list[int] | None = None
     responses: list[LlmResponse] = []
     error: JsonObject | None = None
 
@@ -103,15 +107,17 @@ class _ModelCall:
         self.inner = inner
         self._core = core
         self._branch, self._agent = invocation.branch, agent
-        self._lane: LaneId = (invocation.branch, agent)
-        self._path = f"{invocation.node_path or ''}|{invocation.branch or ''}|{agent}"
+        run = current_run.get()
+        assert run is not None, "an agent always runs in a run"
+        self._run = run
+        self._path = _place_of_calls(core.start.leg, run, invocation, agent)
 
     async def responses(self, llm_request: LlmRequest, stream: bool) -> AsyncGenerator[LlmResponse, None]:
         core = self._core
-        make_tools_durable(llm_request)  # callbacks may have put other tools in
+        make_tools_durable(llm_request.tools_dict)  # callbacks may have put other tools in
         number = core.model_calls[self._path] = core.model_calls.get(self._path, 0) + 1
         key = f"{self._path}|{number}"
-        record = await core.conductor.enter_model(self._lane, key)
+        record = await core.conductor.enter_model(self._run, key)
         if record is not None:
             recorded = _Recorded.model_validate_json(record.response)
         else:
@@ -121,7 +127,7 @@ class _ModelCall:
                     yield partial
             recorded = await self._record(key, attempts)
         calls = [call.id or "" for response in recorded.responses for call in _function_calls(response)]
-        core.conductor.leave_model(self._lane, key, calls)
+        core.conductor.leave_model(self._run, key, calls)
         for response in recorded.responses:
             yield response
         if recorded.error is not None:
@@ -197,6 +203,7 @@ class _ModelCall:
         error = attempts.error
         recorded = _Recorded(error=None if error is None else encode_error(error))
         recorded.responses = attempts.responses
+        recorded.seen = core.conductor.seen()
         _fill_call_ids(core, key, attempts.responses)
         try:
             call = await core.log.record_model_call(
@@ -210,10 +217,16 @@ class _ModelCall:
         except Exception as failure:  # noqa: BLE001  (the engine's trouble: no callback may swallow it)
             core.conductor.fail(failure)
             await core.conductor.parking.for_ever()
-        finally:
-            core.clock.thaw()
-        core.clock.advance(call.settled_at_ms)
+        await core.conductor.settle_model(self._run, call)
         return recorded
+
+
+def _place_of_calls(leg: int, run: Run, invocation: InvocationContext, agent: str) -> str:
+    """Where an agent makes its model calls; with a number for each call it is the call's key."""
+    parts = [f"leg{leg}"] if leg > 1 else []
+    if run.scope:
+        parts.append(run.scope)
+    return "|".join((*parts, invocation.node_path or "", invocation.branch or "", agent))
 
 
 def _function_calls(response: LlmResponse) -> list[types.FunctionCall]:

@@ -7,9 +7,11 @@ A tool changes its session through ``tool_context``: state (at once, and as a de
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
+from google.adk.auth.auth_credential import AuthCredential
 from google.adk.events.event_actions import EventActions
 from google.adk.sessions.state import State
 from google.adk.tools.tool_context import ToolContext
@@ -17,15 +19,16 @@ from google.adk.tools.tool_context import ToolContext
 from perdure.adk import seams
 from perdure.adk.codec import decode, dumps, encode, is_plain, plain
 from perdure.adk.failures import decode_error, encode_error
-from perdure.errors import UsageError, ValueNotStorable
+from perdure.errors import ValueNotStorable
 from perdure.session.model import JsonObject, JsonValue
 
 _ASKED_FOR = ("requested_auth_configs", "requested_tool_confirmations")
+_KEPT_OF_ASKING = ("state_delta", "artifact_delta")
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A recorded outcome.  Exactly one of ``value`` and ``error`` means something."""
+    """A recorded outcome.  One of ``value`` and ``error`` means something; neither, when the run asked a person."""
 
     value: Any
     error: Exception | None
@@ -66,6 +69,14 @@ class AttemptBaseline:
         self._first_reads = seams.watch_state(context)
         seams.invocation_of(context).end_invocation = self._end_invocation
 
+    def keep_state(self) -> None:
+        """Takes back what an attempt that asked a person did, except to state and artifacts."""
+        actions = self._context.actions
+        for name, value in self._actions.items():
+            if name not in _KEPT_OF_ASKING:
+                setattr(actions, name, _shallow(value))
+        seams.invocation_of(self._context).end_invocation = self._end_invocation
+
 
 def _differ(container: Any, copied: Any) -> bool:
     try:
@@ -79,24 +90,32 @@ def _shallow(value: Any) -> Any:
     return copy.copy(container) if isinstance(value, dict | list) else value
 
 
-def capture_success(context: ToolContext, tool_name: str, value: Any) -> str:
+def capture_success(context: ToolContext, tool_name: str, value: Any, asides: Mapping[str, str]) -> str:
     """The outcome of an attempt that returned, as JSON text.
 
     Raises:
         ValueNotStorable: the result, or a state value that it set, has no form that can be stored.
-        UsageError: the tool asked for a confirmation or a credential from within.
     """
-    _refuse_requests(context, tool_name)
-    return dumps({"result": encode(value, f"the result of tool {tool_name!r}"), **_effects(context, tool_name)})
+    result = encode(value, f"the result of tool {tool_name!r}")
+    return dumps({"result": result, **_effects(context, tool_name, asides)})
 
 
-def capture_failure(context: ToolContext, tool_name: str, error: BaseException) -> str:
+def capture_failure(context: ToolContext, tool_name: str, error: BaseException, asides: Mapping[str, str]) -> str:
     """The outcome of an attempt that raised, as JSON text.
 
     Raises:
         ValueNotStorable: a state value that it set has no form that can be stored.
     """
-    return dumps({"error": encode_error(error), **_effects(context, tool_name)})
+    return dumps({"error": encode_error(error), **_effects(context, tool_name, asides)})
+
+
+def capture_ask(context: ToolContext, tool_name: str, note: JsonObject, asides: Mapping[str, str]) -> str:
+    """The outcome of an attempt that asked a person, as JSON text.
+
+    Raises:
+        ValueNotStorable: a state value that it set has no form that can be stored.
+    """
+    return dumps({"asked": note, **_effects(context, tool_name, asides)})
 
 
 def bare_failure(error: BaseException) -> str:
@@ -104,24 +123,21 @@ def bare_failure(error: BaseException) -> str:
     return dumps({"error": encode_error(error)})
 
 
-def _refuse_requests(context: ToolContext, tool_name: str) -> None:
-    for field in _ASKED_FOR:
-        if getattr(context.actions, field):
-            what = "a confirmation" if field == "requested_tool_confirmations" else "a credential"
-            raise UsageError(
-                f"tool {tool_name!r} asked for {what} while it ran, which a durable turn does not support yet; give it "
-                f"tool_policies={{{tool_name!r}: ToolPolicy(..., requires_approval=True)}} so that it is asked first"
-            )
-
-
-def _effects(context: ToolContext, tool_name: str) -> JsonObject:
+def _effects(context: ToolContext, tool_name: str, asides: Mapping[str, str]) -> JsonObject:
     actions = context.actions
     effects: JsonObject = {}
-    if actions.state_delta:
-        effects["state"] = {
-            key: _encode_state(key, value, f"tool {tool_name!r}: state key {key!r}")
-            for key, value in actions.state_delta.items()
-        }
+    state: JsonObject = {}
+    tokens: JsonObject = {}
+    for key, value in actions.state_delta.items():
+        recorded = _aside_of(key, value, asides)
+        if recorded is None:
+            state[key] = _encode_state(key, value, f"tool {tool_name!r}: state key {key!r}")
+        else:
+            tokens[key] = recorded
+    if state:
+        effects["state"] = state
+    if tokens:
+        effects["tokens"] = tokens
     others = {
         name
         for name, value in vars(actions).items()
@@ -134,6 +150,14 @@ def _effects(context: ToolContext, tool_name: str) -> JsonObject:
     return effects
 
 
+def _aside_of(key: str, value: Any, asides: Mapping[str, str]) -> str | None:
+    """The record of a token that ADK keeps in the turn's state; the outcome refers to it instead of repeating it."""
+    if not (asides and isinstance(value, AuthCredential) and key.startswith(State.TEMP_PREFIX)):
+        return None
+    text = value.model_dump_json(exclude_none=True)
+    return next((name for name, recorded in asides.items() if recorded == text), None)
+
+
 def _encode_state(key: str, value: Any, where: str) -> JsonValue:
     """A state value for the record, if it can be stored with the response, too."""
     encode(key, where)
@@ -143,17 +167,25 @@ def _encode_state(key: str, value: Any, where: str) -> JsonValue:
     return encoded
 
 
-def read_outcome(outcome: JsonObject) -> Outcome:
+def read_outcome(outcome: JsonObject, asides: Mapping[str, str]) -> Outcome:
     """What a record says.
+
+    Args:
+        asides: the records of tokens that it refers to; one that is not there is left out.
 
     Raises:
         UnknownType: it holds a value of a class that is gone.
     """
     error = outcome.get("error")
+    tokens = {
+        key: AuthCredential.model_validate_json(asides[name])
+        for key, name in outcome.get("tokens", {}).items()
+        if name in asides
+    }
     return Outcome(
         value=None if error is not None else decode(outcome.get("result")),
         error=None if error is None else decode_error(error),
-        state_delta={key: decode(value) for key, value in outcome.get("state", {}).items()},
+        state_delta={**{key: decode(value) for key, value in outcome.get("state", {}).items()}, **tokens},
         actions=outcome.get("actions", {}),
         end_invocation=bool(outcome.get("end_invocation")),
     )

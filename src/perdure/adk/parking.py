@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 T = TypeVar("T")
 
@@ -22,6 +22,8 @@ class Parking:
     def __init__(self) -> None:
         self.closing = False
         """The turn is being dropped: nobody gets past a seam any more."""
+        self.tasks: set[asyncio.Task[Any]] = set()
+        """Those that wait here."""
 
     def guard(self) -> None:
         """Stops the caller if its turn is being dropped.
@@ -34,11 +36,16 @@ class Parking:
 
     async def wait(self, future: asyncio.Future[T]) -> T:
         """Waits for ``future``.  A cancellation that comes of dropping the turn becomes ``TurnDropped``."""
+        task = asyncio.current_task()
+        assert task is not None
+        self.tasks.add(task)
         try:
             return await future
         except asyncio.CancelledError:
             self.guard()
             raise
+        finally:
+            self.tasks.discard(task)
 
     async def for_ever(self) -> NoReturn:
         """Keeps the caller where it is until the turn is dropped."""

@@ -6,7 +6,7 @@ import json
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from datetime import timedelta
 
-from google.adk.agents.llm_agent import LlmAgent
+from google.adk.agents.base_agent import BaseAgent
 
 # ADK's documentation imports StreamingMode from here, though the module does not say that it exports it.
 from google.adk.agents.run_config import RunConfig, StreamingMode  # type: ignore[attr-defined]
@@ -15,21 +15,22 @@ from google.adk.artifacts.base_artifact_service import BaseArtifactService
 from google.adk.auth.credential_service.base_credential_service import BaseCredentialService
 from google.adk.events.event import Event
 from google.adk.memory.base_memory_service import BaseMemoryService
-from google.adk.runners import Runner
 from google.adk.sessions.base_session_service import GetSessionConfig
 from google.adk.sessions.session import Session
 from pydantic import ValidationError
 
-from perdure.adk import model, seams, telemetry
+from perdure.adk import credentials, model, seams, telemetry, tracking, waits
 from perdure.adk.bodies import SyncTools, ToolThreads
 from perdure.adk.checks import check_application, check_content, check_options, check_run_config, fingerprint
 from perdure.adk.closing import closing_messages
 from perdure.adk.conductor import Conductor
-from perdure.adk.core import DEFAULT_MODEL_RETRY, Outbox, TurnCore, TurnSettings
-from perdure.adk.determinism import TurnClock
+from perdure.adk.core import DEFAULT_MODEL_RETRY, TurnCore, TurnSettings
+from perdure.adk.determinism import TurnClock, ids_of_run
 from perdure.adk.effects import ToolRules
 from perdure.adk.history import content_of, events_of, limited
-from perdure.adk.plugins import AnswererPlugin, WatcherPlugin
+from perdure.adk.late import TurnRunner
+from perdure.adk.outbox import Outbox
+from perdure.adk.plugins import WatcherPlugin
 from perdure.adk.services import TurnSessionService
 from perdure.adk.turn import AdkLiveTurn
 from perdure.adk.warm import WarmSessions
@@ -51,7 +52,7 @@ class AdkAgentRunner:
 
     def __init__(
         self,
-        agent: LlmAgent | App,
+        agent: BaseAgent | App,
         *,
         flow_type: str,
         tool_policies: Mapping[str, ToolPolicy] | None = None,
@@ -69,11 +70,11 @@ class AdkAgentRunner:
         seams.check_seams()
         seams.load_early()
         policies = dict(tool_policies or {})
-        app, tools = check_application(agent, flow_type, policies)
+        app, agents = check_application(agent, flow_type, policies)
         check_options(default_tool_effect, approvals, model_retry, model_timeout, user_id)
         self._run_config = run_config or RunConfig(streaming_mode=StreamingMode.SSE)
         check_run_config(self._run_config, "run_config")
-        self._definition = fingerprint(app, tools)
+        self._definition = fingerprint(agents)
         self._settings = TurnSettings(
             rules=ToolRules(policies, default_tool_effect, approvals),
             model_retry=model_retry or DEFAULT_MODEL_RETRY,
@@ -82,9 +83,12 @@ class AdkAgentRunner:
         self._threads = ToolThreads() if sync_tools_in_threads else None
         self._warm = WarmSessions()
         model.install()
+        credentials.install()
+        tracking.install()
+        waits.install()
         telemetry.install()
-        self._runner = Runner(
-            app=app.model_copy(update={"plugins": [WatcherPlugin(), *app.plugins, AnswererPlugin()]}),
+        self._runner = TurnRunner(
+            app=app.model_copy(update={"plugins": [WatcherPlugin(), *app.plugins]}),
             session_service=TurnSessionService(),
             artifact_service=artifact_service,
             memory_service=memory_service,
@@ -108,7 +112,7 @@ class AdkAgentRunner:
         """
         if message.content is not None:
             check_content(message.content)
-        elif not message.text and not message.images:
+        elif not message.text and not message.images and not message.answers:
             raise UsageError("the message is empty; give it text or images")
         self._config_of(message)
 
@@ -134,6 +138,7 @@ class AdkAgentRunner:
         """
         config = self._config_of(start.message)
         recorded = await log.recorded()
+        stored = events_of(await log.load_stored()) if recorded.stored_messages > start.leg_length else []
         session = await self._session(start, log, config.get_session_config)
         clock = TurnClock(start.started_at_ms)
         if session.events:
@@ -144,8 +149,8 @@ class AdkAgentRunner:
             settings=self._settings,
             session=session,
             clock=clock,
-            conductor=Conductor(recorded, clock, log.nudge),
-            outbox=Outbox(start.turn_id, recorded.stored_messages),
+            conductor=Conductor(recorded, clock, log.nudge, ids_of_run(start)),
+            outbox=Outbox(start.turn_id, start.leg_length, stored),
         )
         content = content_of(start.message)
 
@@ -198,7 +203,7 @@ class AdkAgentRunner:
                 for event in session.events
                 if id(event) not in dropped
             ]
-        if len(session.events) == core.start.history_length + outbox.count:
+        if outbox.is_whole and len(session.events) == core.start.history_length + outbox.count:
             self._warm.put(session, core.start.incarnation)
 
     def closing_messages(

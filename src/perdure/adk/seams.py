@@ -11,22 +11,32 @@ from __future__ import annotations
 
 import importlib
 import inspect
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from random import Random
 from typing import Any, cast
 
+from google.adk import runners
+from google.adk.agents.base_agent import BaseAgent
 from google.adk.agents.invocation_context import InvocationContext
 from google.adk.agents.llm.task._finish_task_tool import FinishTaskTool
-from google.adk.auth import auth_preprocessor
+from google.adk.agents.run_config import RunConfig
+from google.adk.auth import _auth_resume, auth_preprocessor, oauth2_credential_util
+from google.adk.auth.auth_credential import AuthCredential
+from google.adk.auth.auth_tool import AuthConfig
+from google.adk.auth.credential_manager import CredentialManager
+from google.adk.auth.exchanger.base_credential_exchanger import ExchangeResult
+from google.adk.auth.exchanger.oauth2_credential_exchanger import OAuth2CredentialExchanger
+from google.adk.auth.refresher.oauth2_credential_refresher import OAuth2CredentialRefresher
 from google.adk.events import _abort_events
 from google.adk.events.event import Event
 from google.adk.events.event_actions import EventActions
-from google.adk.flows.llm_flows import functions
+from google.adk.flows.llm_flows import base_llm_flow, functions
 from google.adk.flows.llm_flows.base_llm_flow import BaseLlmFlow
-from google.adk.flows.llm_flows.tools import _caller
+from google.adk.flows.llm_flows.core import _resume
+from google.adk.flows.llm_flows.tools import _batch_executor, _caller, _error_handler
 from google.adk.models.base_llm import BaseLlm
 from google.adk.models.llm_request import LlmRequest
 from google.adk.platform import _random as platform_random
@@ -34,13 +44,14 @@ from google.adk.platform import time as platform_time
 from google.adk.platform import uuid as platform_uuid
 from google.adk.sessions.state import State
 from google.adk.telemetry import tracing
-from google.adk.tools import _node_tool
+from google.adk.tools import _node_tool, agent_tool
 from google.adk.tools.base_tool import BaseTool
 from google.adk.tools.function_tool import FunctionTool
 from google.adk.tools.set_model_response_tool import SetModelResponseTool
 from google.adk.tools.tool_context import ToolContext
-from google.adk.utils import _callback_pipeline, _sync_runner
+from google.adk.utils import _function_call_names, _sync_runner
 from google.adk.version import __version__ as adk_version
+from google.adk.workflow import _node_runner
 from google.genai import types
 from pydantic import BaseModel
 
@@ -51,13 +62,18 @@ __all__ = [
     "REQUEST_CONFIRMATION",
     "REQUEST_CREDENTIAL",
     "TOOLSET_AUTH_PREFIX",
+    "ExchangeResult",
     "FinishTaskTool",
     "NodeTool",
     "SetModelResponseTool",
+    "SingleTurnAgentTool",
+    "TaskAgentTool",
     "check_seams",
 ]
 
 NodeTool = _node_tool.NodeTool
+TaskAgentTool = agent_tool._TaskAgentTool
+SingleTurnAgentTool = agent_tool._SingleTurnAgentTool
 
 CALL_ID_PREFIX = functions.AF_FUNCTION_CALL_ID_PREFIX
 """How the ids of calls begin that ADK made up itself; it takes them out of requests to models."""
@@ -67,6 +83,9 @@ TOOLSET_AUTH_PREFIX = auth_preprocessor.TOOLSET_AUTH_CREDENTIAL_ID_PREFIX
 """How the id begins under which a toolset, rather than a call, asks for a sign-in."""
 
 GetLlm = Callable[[BaseLlmFlow, InvocationContext], Awaitable[BaseLlm]]
+RunAgent = Callable[[BaseAgent, InvocationContext], AsyncGenerator[Event, None]]
+RunCalls = Callable[..., Awaitable[Event | None]]
+RunCall = Callable[..., Awaitable[Event | None]]
 InferenceSpan = Callable[[LlmRequest, InvocationContext, Event], AbstractAsyncContextManager[Any]]
 SyncCallableRunner = Callable[[Callable[..., Any], dict[str, Any]], Awaitable[Any]]
 
@@ -107,6 +126,46 @@ def get_llm_method() -> GetLlm:
 def set_get_llm_method(method: GetLlm) -> None:
     """Replaces ``BaseLlmFlow._get_llm`` for the whole process."""
     setattr(BaseLlmFlow, "_get_llm", method)  # noqa: B010  (a plain assignment to a method is a type error)
+
+
+def agent_run_method() -> RunAgent:
+    """``BaseAgent.run_async``: what every run of an agent passes, whoever runs it."""
+    return BaseAgent.run_async
+
+
+def set_agent_run_method(method: RunAgent) -> None:
+    """Replaces ``BaseAgent.run_async`` for the whole process."""
+    setattr(BaseAgent, "run_async", method)  # noqa: B010  (a plain assignment to a method is a type error)
+
+
+def call_batch_function() -> RunCalls:
+    """``handle_function_call_list_async``: what the tool calls of one model response pass together."""
+    return functions.handle_function_call_list_async
+
+
+def set_call_batch_function(function: RunCalls) -> None:
+    """Replaces ``handle_function_call_list_async`` for the whole process."""
+    setattr(functions, "handle_function_call_list_async", function)  # noqa: B010  (as above)
+
+
+def call_function() -> RunCall:
+    """``_execute_single_prepared_call_async``: what each tool call passes, with its callbacks."""
+    return cast(RunCall, getattr(_batch_executor, "_execute_single_prepared_call_async"))  # noqa: B009  (not exported)
+
+
+def set_call_function(function: RunCall) -> None:
+    """Replaces ``_execute_single_prepared_call_async`` for the whole process."""
+    setattr(_batch_executor, "_execute_single_prepared_call_async", function)  # noqa: B010  (as above)
+
+
+def tool_error_function() -> Callable[..., Any]:
+    """``run_on_tool_error_callbacks``: where ADK asks the application for an answer to a failed call."""
+    return _error_handler.run_on_tool_error_callbacks
+
+
+def set_tool_error_function(function: Callable[..., Any]) -> None:
+    """Replaces ``run_on_tool_error_callbacks`` for the whole process."""
+    setattr(_error_handler, "run_on_tool_error_callbacks", function)  # noqa: B010  (as above)
 
 
 def use_inference_span() -> InferenceSpan:
@@ -209,23 +268,103 @@ def sync_callables_run_inline() -> AbstractContextManager[None]:
     return _sync_runner._use_sync_callable_runner(None)
 
 
-async def run_tool_error_callbacks(
-    callbacks: Sequence[Callable[..., Any]],
-    *,
-    tool: BaseTool,
-    args: dict[str, Any],
-    tool_context: ToolContext,
-    error: Exception,
-) -> Any:
-    """Runs an agent's ``on_tool_error`` callbacks as ADK does: the first answer that is not ``None`` counts."""
-    return await _callback_pipeline._run_callbacks(
-        list(callbacks),
-        _callback_pipeline._stop_on_non_none,
-        tool=tool,
-        args=args,
-        tool_context=tool_context,
-        error=error,
+def credential_from_value(config: AuthConfig, value: Any) -> AuthCredential:
+    """The credential that a client's bare answer to a sign-in request is."""
+    return _auth_resume._build_credential_from_value(config, value)
+
+
+def complete_credential(
+    credential: AuthCredential, asked: AuthCredential | None, configured: AuthCredential | None
+) -> AuthCredential | None:
+    """A credential from a client, with what was asked for filled in, and pinned to the configured OAuth client."""
+    merged = _auth_resume._merge_credential_oauth2_fields(credential, asked)
+    pinned = oauth2_credential_util._with_configured_client(credential=merged, raw_credential=configured)
+    return None if pinned is None else without_client_secret(pinned)
+
+
+def without_client_secret(credential: AuthCredential) -> AuthCredential:
+    """A copy of a credential without the application's own secret."""
+    redacted = oauth2_credential_util._credential_without_client_secret(credential)
+    assert redacted is not None
+    return redacted
+
+
+@dataclass(frozen=True, slots=True)
+class TokenMethods:
+    """The methods in which ADK talks to token servers, and the one from which it does so without awaiting."""
+
+    exchange: Callable[..., Awaitable[ExchangeResult]]
+    exchange_sync: Callable[..., ExchangeResult]
+    refresh: Callable[..., Awaitable[AuthCredential]]
+    load_from_auth_response: Callable[..., Awaitable[AuthCredential | None]]
+
+
+def token_methods() -> TokenMethods:
+    """Those methods as they are."""
+    return TokenMethods(
+        OAuth2CredentialExchanger.exchange,
+        OAuth2CredentialExchanger._exchange_sync,
+        OAuth2CredentialRefresher.refresh,
+        CredentialManager._load_from_auth_response,
     )
+
+
+def set_token_methods(methods: TokenMethods) -> None:
+    """Replaces them for the whole process."""
+    # (A plain assignment to a method is a type error.)
+    setattr(OAuth2CredentialExchanger, "exchange", methods.exchange)  # noqa: B010
+    setattr(OAuth2CredentialExchanger, "_exchange_sync", methods.exchange_sync)  # noqa: B010
+    setattr(OAuth2CredentialRefresher, "refresh", methods.refresh)  # noqa: B010
+    setattr(CredentialManager, "_load_from_auth_response", methods.load_from_auth_response)  # noqa: B010
+
+
+PAUSE = _resume.ResumeDecision(_resume.ResumeAction.PAUSE)
+"""The decision of an agent's loop to stop until what it waits for has come."""
+
+REQUEST_INPUT = _function_call_names.REQUEST_INPUT_FUNCTION_CALL_NAME
+"""The tool with which a model asks the user something."""
+
+RunFlow = Callable[[BaseLlmFlow, InvocationContext], AsyncGenerator[Event, None]]
+
+
+@dataclass(frozen=True, slots=True)
+class PausingFunctions:
+    """An agent's loop, and where ADK decides that an invocation is to pause."""
+
+    run_flow: RunFlow
+    decide_step_resume: Callable[[InvocationContext, dict[str, Any]], Any]
+    should_pause: Callable[[InvocationContext, Event], bool]
+    track_event: Callable[[Any, Event, Any], None]
+
+
+def pausing_functions() -> PausingFunctions:
+    """Those functions as they are."""
+    return PausingFunctions(
+        BaseLlmFlow.run_async,
+        base_llm_flow.decide_step_resume,
+        InvocationContext.should_pause_invocation,
+        _node_runner.NodeRunner._track_event_in_context,
+    )
+
+
+def set_pausing_functions(pausing: PausingFunctions) -> None:
+    """Replaces them for the whole process."""
+    # (A plain assignment to a method is a type error.)
+    setattr(BaseLlmFlow, "run_async", pausing.run_flow)  # noqa: B010
+    setattr(base_llm_flow, "decide_step_resume", pausing.decide_step_resume)  # noqa: B010
+    setattr(InvocationContext, "should_pause_invocation", pausing.should_pause)  # noqa: B010
+    setattr(_node_runner.NodeRunner, "_track_event_in_context", pausing.track_event)  # noqa: B010
+
+
+def interrupts_of(context: Any) -> set[str]:
+    """The interrupts on which a node waits: the set itself."""
+    interrupts: set[str] = context._interrupt_ids
+    return interrupts
+
+
+def stamp_run_metadata(event: Event, run_config: RunConfig | None) -> None:
+    """Puts the run configuration's metadata into a user's event."""
+    runners._apply_run_config_custom_metadata(event, run_config)
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,10 +405,58 @@ SEAMS: tuple[Seam, ...] = (
     Seam("google.adk.tools.base_tool", "BaseTool._get_declaration", ("self",)),
     Seam("google.adk.tools._confirmation_utils", "apply_confirmation_gate"),
     Seam("google.adk.flows.llm_flows.tools._caller", "_extract_multimodal_parts", ("function_result",)),
-    Seam("google.adk.flows.llm_flows.tools._error_handler", "run_on_tool_error_callbacks"),
+    Seam("google.adk.agents.base_agent", "BaseAgent.run_async", ("self", "parent_context")),
+    Seam(
+        "google.adk.flows.llm_flows.functions",
+        "handle_function_call_list_async",
+        ("invocation_context", "function_calls", "tools_dict", "filters", "tool_confirmation_dict"),
+    ),
+    Seam(
+        "google.adk.flows.llm_flows.tools._batch_executor",
+        "_execute_single_prepared_call_async",
+        ("invocation_context", "prepared_call", "agent"),
+    ),
+    Seam(
+        "google.adk.flows.llm_flows.tools._error_handler",
+        "run_on_tool_error_callbacks",
+        ("invocation_context", "agent", "tool", "tool_args", "tool_context", "error"),
+    ),
     Seam("google.adk.utils._sync_runner", "_use_sync_callable_runner", ("runner",)),
-    Seam("google.adk.utils._callback_pipeline", "_run_callbacks"),
-    Seam("google.adk.utils._callback_pipeline", "_stop_on_non_none"),
+    Seam("google.adk.flows.llm_flows.base_llm_flow", "BaseLlmFlow.run_async", ("self", "invocation_context")),
+    Seam("google.adk.flows.llm_flows.base_llm_flow", "decide_step_resume", ("invocation_context", "tools_dict")),
+    Seam("google.adk.flows.llm_flows.core._resume", "ResumeAction.PAUSE"),
+    Seam("google.adk.flows.llm_flows.core._resume", "ResumeDecision", ("action",)),
+    Seam("google.adk.agents.invocation_context", "InvocationContext.should_pause_invocation", ("self", "event")),
+    Seam("google.adk.workflow._node_runner", "NodeRunner._track_event_in_context", ("self", "event", "ctx")),
+    Seam("google.adk.agents.context", "Context.interrupt_ids"),
+    Seam("google.adk.runners", "Runner._new_invocation_context", ("self", "session", "invocation_id")),
+    Seam("google.adk.runners", "Runner._resolve_invocation_id", ("self", "session", "new_message", "invocation_id")),
+    Seam("google.adk.runners", "Runner._resolve_invocation_id_from_fr", ("self", "session", "new_message", "strict")),
+    Seam("google.adk.runners", "Runner._find_user_message_for_invocation", ("self", "events", "invocation_id")),
+    Seam("google.adk.runners", "_apply_run_config_custom_metadata", ("event", "run_config")),
+    Seam("google.adk.utils._function_call_names", "REQUEST_INPUT_FUNCTION_CALL_NAME"),
+    Seam("google.adk.auth._auth_resume", "_build_credential_from_value", ("auth_config", "value")),
+    Seam("google.adk.auth._auth_resume", "_merge_credential_oauth2_fields", ("target_cred", "source_cred")),
+    Seam("google.adk.auth.oauth2_credential_util", "_with_configured_client", ("credential", "raw_credential")),
+    Seam("google.adk.auth.oauth2_credential_util", "_credential_without_client_secret", ("credential",)),
+    Seam(
+        "google.adk.auth.exchanger.oauth2_credential_exchanger",
+        "OAuth2CredentialExchanger.exchange",
+        ("self", "auth_credential", "auth_scheme"),
+    ),
+    Seam(
+        "google.adk.auth.exchanger.oauth2_credential_exchanger",
+        "OAuth2CredentialExchanger._exchange_sync",
+        ("self", "auth_credential", "auth_scheme"),
+    ),
+    Seam(
+        "google.adk.auth.refresher.oauth2_credential_refresher",
+        "OAuth2CredentialRefresher.refresh",
+        ("self", "auth_credential", "auth_scheme"),
+    ),
+    Seam("google.adk.auth.credential_manager", "CredentialManager._load_from_auth_response", ("self", "context")),
+    Seam("google.adk.tools.agent_tool", "_TaskAgentTool"),
+    Seam("google.adk.tools.agent_tool", "_SingleTurnAgentTool"),
     Seam("google.adk.platform.time", "set_time_provider", ("provider",)),
     Seam("google.adk.platform.uuid", "set_id_provider", ("provider",)),
     Seam("google.adk.platform", "set_random_provider", ("provider",)),

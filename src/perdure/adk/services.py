@@ -9,7 +9,8 @@ from google.adk.sessions.base_session_service import BaseSessionService, GetSess
 from google.adk.sessions.session import Session
 
 from perdure.adk.core import TurnCore, current_turn
-from perdure.adk.history import make_state_storable
+from perdure.adk.history import USER, make_state_storable
+from perdure.adk.waits import late_questions
 from perdure.errors import FrameworkDrift, UsageError
 
 
@@ -36,13 +37,18 @@ class TurnSessionService(BaseSessionService):
         if core.conductor.failure is not None:
             await core.conductor.parking.for_ever()
         make_state_storable(event)
+        _stamp_late_answer(core, event)
         event = await super().append_event(session, event)
         session.last_update_time = event.timestamp
         try:
-            core.outbox.add(event)
+            is_new = core.outbox.add(event)
         except FrameworkDrift as drift:
             core.conductor.fail(drift)
             await core.conductor.parking.for_ever()
+        if is_new:
+            core.outbox.add_questions(late_questions(core, event))
+        for later in core.outbox.sort(session.events):
+            session.state.update(later.actions.state_delta)
         return event
 
     async def create_session(
@@ -69,3 +75,15 @@ def _turn() -> TurnCore:
 
 def _refuse(what: str) -> NoReturn:
     raise UsageError(f"the agent's code cannot {what} from inside a durable turn; use AgentSessionClient")
+
+
+def _stamp_late_answer(core: TurnCore, event: Event) -> None:
+    """Puts the answers that start a turn where ADK would: on the branch of the call, which is in an earlier turn."""
+    if not core.start.message.answers or event.author != USER or event.branch is not None:
+        return
+    ids = {response.id for response in event.get_function_responses()}
+    for earlier in reversed(core.session.events):
+        if any(call.id in ids for call in earlier.get_function_calls()):
+            event.branch = earlier.branch
+            event.isolation_scope = event.isolation_scope or earlier.isolation_scope
+            return

@@ -11,21 +11,23 @@ import contextvars
 import types
 from typing import Any, cast
 
-from google.adk.models.llm_request import LlmRequest
+from google.adk.agents.base_agent import BaseAgent
 from google.adk.tools.agent_tool import AgentTool
 from google.adk.tools.base_tool import BaseTool
 from google.adk.tools.exit_loop_tool import exit_loop
 from google.adk.tools.function_tool import FunctionTool
+from google.adk.tools.tool_confirmation import ToolConfirmation
 from google.adk.tools.tool_context import ToolContext
 from google.adk.tools.transfer_to_agent_tool import TransferToAgentTool, transfer_to_agent
 
 from perdure.adk import seams
+from perdure.adk.calls import Call, ToolRun
 from perdure.adk.codec import encode
 from perdure.adk.core import TurnCore, current_turn
 from perdure.adk.effects import give_idempotency_key, retry_of
 from perdure.adk.failures import RecordedError
-from perdure.adk.lanes import Call, ToolRun
 from perdure.adk.native import gate_hint
+from perdure.adk.runs import Run, current_run
 from perdure.errors import UsageError
 from perdure.session.model import (
     DEFAULT_REJECTION_MESSAGE,
@@ -34,13 +36,14 @@ from perdure.session.model import (
     JsonObject,
     RecordStatus,
 )
-from perdure.session.runner import CallRequest
+from perdure.session.runner import CallRequest, Question, QuestionWait
 
 _CONTROL_FUNCTIONS = (transfer_to_agent, exit_loop)
 _CONTROL_TOOLS: tuple[type[BaseTool], ...] = (
     TransferToAgentTool,
     seams.SetModelResponseTool,
     seams.FinishTaskTool,
+    seams.TaskAgentTool,
 )
 
 
@@ -68,10 +71,6 @@ def is_durable(tool: BaseTool) -> bool:
 
 def unsupported(tool: BaseTool) -> str | None:
     """Why the tool cannot be made durable; ``None`` when it can."""
-    if tool.is_long_running:
-        return "is long-running"
-    if isinstance(tool, AgentTool):
-        return "runs another agent"
     if isinstance(tool, seams.NodeTool):
         return "runs a workflow node"
     if seams.is_generator_tool(tool):
@@ -79,19 +78,19 @@ def unsupported(tool: BaseTool) -> str | None:
     return None
 
 
-def make_tools_durable(llm_request: LlmRequest) -> None:
-    """Puts stand-ins into a request for the tools that become steps.
+def make_tools_durable(tools: dict[str, BaseTool]) -> None:
+    """Puts stand-ins into a request's tools for those that become steps.
 
     Raises:
         UsageError: a tool that was listed at run time cannot be made durable.
     """
-    for name, tool in llm_request.tools_dict.items():
+    for name, tool in tools.items():
         if is_durable(tool) or is_control_tool(tool):
             continue
         reason = unsupported(tool)
         if reason is not None:
             raise UsageError(f"tool {name!r} {reason}; a durable flow does not support that yet: take it out of tools")
-        llm_request.tools_dict[name] = _stand_in(tool)
+        tools[name] = _stand_in(tool)
 
 
 def check_stand_in(tool: BaseTool) -> None:
@@ -125,7 +124,7 @@ def _durable_class(kind: type[BaseTool]) -> type[BaseTool]:
         "__module__": kind.__module__,
         "__qualname__": kind.__qualname__,
         "__doc__": kind.__doc__,
-        "run_async": _run_async,
+        "run_async": _run_scope if issubclass(kind, AgentTool) else _run_async,
         "check_require_confirmation": _check_require_confirmation,
     }
     return types.new_class(kind.__name__, (kind, _DurableTool), exec_body=lambda body: body.update(namespace))
@@ -144,12 +143,80 @@ async def _check_require_confirmation(self: BaseTool, args: dict[str, Any], tool
         return await tool.check_require_confirmation(args, tool_context)
     core.conductor.parking.guard()
     call_id = tool_context.function_call_id or ""
-    if core.conductor.journal.call(call_id) is not None:
+    if core.conductor.journal.call(call_id) is not None or core.conductor.journal.question(call_id) is not None:
         return False  # it was asked then, and the journal has what came of it
     # ADK's rule: anything but True lets the call through.
     if await tool.check_require_confirmation(args, tool_context) is True:
         core.asks[call_id] = InterruptKind.CONFIRMATION
     return False
+
+
+async def _run_scope(self: BaseTool, *, args: dict[str, Any], tool_context: ToolContext) -> Any:
+    """Runs the tool's agent here.  That is no step: the model and tool calls inside are."""
+    core = current_turn.get()
+    tool = tool_behind(self)
+    if core is None:
+        return await tool.run_async(args=args, tool_context=tool_context)
+    call_id = tool_context.function_call_id or ""
+    run = current_run.get()
+    assert run is not None, "a tool is called in the run of an agent"
+    refusal = await _refusal_of_scope(core, run, tool, args, tool_context)
+    if refusal is not None:
+        return refusal
+    scope = f"{run.scope}/{call_id}" if run.scope else call_id
+    with core.conductor.run(call_id, scope=scope, place=f"{place_of(run, tool_context)}/{call_id}"):
+        core.conductor.account(call_id)
+        return await tool.run_async(args=args, tool_context=tool_context)
+
+
+async def _refusal_of_scope(
+    core: TurnCore, run: Run, tool: BaseTool, args: dict[str, Any], context: ToolContext
+) -> JsonObject | None:
+    """Asks a person whether an agent may be run, if that is wanted.  What the model sees if not."""
+    call_id = context.function_call_id or ""
+    kind = core.asks.pop(call_id, None)
+    if kind is None and core.settings.rules.asks_for_scope(tool):
+        kind = InterruptKind.APPROVAL
+    then = core.conductor.journal.question(call_id)
+    if kind is None and then is None:
+        return None
+    question = Question(
+        question_id=call_id,
+        kind=then.kind if then is not None else kind or InterruptKind.APPROVAL,
+        group=f"{call_id}|agent",
+        wait=QuestionWait.LIVE,
+        tool_name=tool.name,
+        arguments=_recorded_arguments(tool, args),
+        agent_name=context.agent_name,
+        path=_path_of(run, context),
+        hint=gate_hint(tool.name) if kind is InterruptKind.CONFIRMATION else "",
+    )
+    core.conductor.account(call_id)
+    (answer,) = await core.conductor.ask(run, [question])
+    if answer.error is not None:
+        return {"error": answer.error.message}
+    said = cast(JsonObject, answer.value)
+    if not said.get("approved"):
+        context.tool_confirmation = ToolConfirmation(confirmed=False)
+        return {"error": said.get("message") or DEFAULT_REJECTION_MESSAGE}
+    context.tool_confirmation = ToolConfirmation(confirmed=True, payload=said.get("payload"))
+    return None
+
+
+def place_of(run: Run, context: ToolContext) -> str:
+    """Where in the tree an agent is: the names from its root down, behind the calls that opened its scope."""
+    names: list[str] = []
+    agent = seams.invocation_of(context).agent
+    while isinstance(agent, BaseAgent):
+        names.append(agent.name)
+        agent = agent.parent_agent
+    return "/".join((*([run.place] if run.place else ()), *reversed(names)))
+
+
+def _path_of(run: Run, context: ToolContext) -> str:
+    """The same for an interrupt: empty at the root of all."""
+    place = place_of(run, context)
+    return place if "/" in place else ""
 
 
 async def _run_async(self: BaseTool, *, args: dict[str, Any], tool_context: ToolContext) -> Any:
@@ -164,12 +231,14 @@ async def _run_async(self: BaseTool, *, args: dict[str, Any], tool_context: Tool
         return await tool.run_async(args=args, tool_context=tool_context)
     give_idempotency_key(tool_context)
     arguments = _recorded_arguments(tool, args)
+    run = current_run.get()
+    assert run is not None, "a tool is called in the run of an agent"
     call = core.conductor.request(
         call_id,
-        (tool_context.branch, tool_context.agent_name),
+        run,
         tool.name,
         arguments,
-        lambda group: _request(core, tool, call_id, group, arguments, tool_context),
+        lambda group: _request(core, tool, call_id, group, arguments, tool_context, _path_of(run, tool_context)),
         ToolRun(tool, args, tool_context, contextvars.copy_context()),
     )
     await core.conductor.record_of(call)
@@ -208,7 +277,13 @@ def _copied(value: Any) -> Any:
 
 
 def _request(
-    core: TurnCore, tool: BaseTool, call_id: str, group: str, arguments: JsonObject, tool_context: ToolContext
+    core: TurnCore,
+    tool: BaseTool,
+    call_id: str,
+    group: str,
+    arguments: JsonObject,
+    tool_context: ToolContext,
+    path: str,
 ) -> CallRequest:
     rules = core.settings.rules
     policy = rules.policy_of(tool)
@@ -229,6 +304,7 @@ def _request(
         timeout=policy.timeout,
         ask=ask,
         hint=hint,
+        path=path,
     )
 
 

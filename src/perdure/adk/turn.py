@@ -13,22 +13,25 @@ from google.adk.events.event import Event
 
 from perdure.adk import determinism
 from perdure.adk.bodies import SyncTools, run_attempt
+from perdure.adk.calls import Call
 from perdure.adk.core import TurnCore, current_turn
 from perdure.adk.failures import failure_info
-from perdure.adk.lanes import Call
 from perdure.adk.parking import TurnDropped
 from perdure.adk.passing import show_passing
 from perdure.adk.plugins import cause_behind_plugins
+from perdure.adk.runs import current_run
 from perdure.errors import NonDeterminismError, UsageError
+from perdure.session.model import TOOL_CALL_NOT_RUN_ERROR_PREFIX, ErrorInfo
 from perdure.session.runner import (
     Approval,
-    CallRecord,
     DriveBlocked,
     DriveFailed,
     DriveFinished,
     DriveResult,
     Progress,
+    Settled,
     ToolOutcome,
+    ToolRaised,
 )
 
 _logger = logging.getLogger(__name__)
@@ -70,6 +73,7 @@ class AdkLiveTurn:
 
     def _install(self) -> None:
         current_turn.set(self._core)
+        current_run.set(self._conductor.floor.root)
         determinism.install(self._core.start.turn_id, self._core.clock)
 
     async def _carry(self, start: Invocation) -> None:
@@ -88,7 +92,7 @@ class AdkLiveTurn:
         if not self._conductor.parking.closing:
             self._conductor.end()
 
-    async def drive(self, step_id: str, records: Sequence[CallRecord], attempt: int = 1) -> DriveResult:
+    async def drive(self, step_id: str, records: Sequence[Settled], attempt: int = 1) -> DriveResult:
         """Hands out ``records`` and lets the invocation run until it is blocked or over.
 
         Raises:
@@ -107,7 +111,7 @@ class AdkLiveTurn:
         finally:
             self._conductor.set_driving(False)
 
-    def hand_out(self, records: Sequence[CallRecord]) -> None:
+    def hand_out(self, records: Sequence[Settled]) -> None:
         """Hands out ``records`` to an invocation that is being driven already."""
         self._conductor.give(records)
 
@@ -137,9 +141,11 @@ class AdkLiveTurn:
             NonDeterminismError: the invocation ended or blocked without asking for this call.
         """
         call = await self._requested(call_id)
+        if _is_given_up(call):
+            return _given_up(f"{TOOL_CALL_NOT_RUN_ERROR_PREFIX}: the agent that asked for it was stopped.")
         assert call.run is not None
-        body = asyncio.get_running_loop().create_task(
-            run_attempt(call, attempt, approval, self._sync_tools),
+        body = call.body = asyncio.get_running_loop().create_task(
+            run_attempt(call, attempt, approval, self._sync_tools, self._conductor.journal.asides),
             name=f"perdure tool {call_id}",
             context=call.run.context.copy(),
         )
@@ -156,6 +162,8 @@ class AdkLiveTurn:
             if not body.cancelled():
                 body.exception()
             raise cancelled
+        if body.cancelled() and _is_given_up(call):
+            return _given_up("it was stopped with the agent that asked for it")
         return body.result()
 
     async def _requested(self, call_id: str) -> Call:
@@ -187,20 +195,9 @@ class AdkLiveTurn:
     async def close(self) -> None:
         """Drops the turn from memory.  No callback of the application runs; running tool bodies are cancelled."""
         self._conductor.drop()
-        running: set[asyncio.Task[Any]] = {*self._bodies, self._task}
-        for _ in range(_CANCELLATIONS):
-            pending = {task for task in running if not task.done()}
-            if not pending:
-                break
-            for task in pending:
-                task.cancel()
-            # A second round gets a body out of waiting for its thread.
-            await asyncio.wait(pending, timeout=1)
-        for task in running:
-            if not task.done():
-                _logger.warning("%s does not end although it was cancelled; it is left behind", task.get_name())
-            elif not task.cancelled():
-                task.exception()
+        await _cancel({*self._bodies, self._task})
+        # Tasks that an agent of the application began and did not end with itself.
+        await _cancel(self._conductor.parking.tasks.copy())
 
     def _has_news(self) -> bool:
         return self._conductor.has_news
@@ -214,15 +211,40 @@ class AdkLiveTurn:
         return self._blocked(more=not conductor.floor.blocked)
 
     def _blocked(self, *, more: bool) -> DriveBlocked:
-        calls = self._conductor.floor.take_unreported_calls()
-        return DriveBlocked(self._progress(), calls, more)
+        floor = self._conductor.floor
+        calls, questions = floor.take_unreported_calls(), floor.take_unreported_questions()
+        return DriveBlocked(self._progress(), calls, more, (*questions, *self._core.outbox.take_questions()))
 
     def _finished(self) -> DriveFinished | DriveFailed:
         progress = self._progress()
         if self._error is None:
-            return DriveFinished(progress)
+            return DriveFinished(progress, self._core.outbox.take_questions())
         return DriveFailed(progress, failure_info(cause_behind_plugins(self._error)))
 
     def _progress(self) -> Progress:
         messages, control_calls = self._core.outbox.take()
-        return Progress(messages, control_calls, self._conductor.take_model_keys())
+        return Progress(messages, control_calls, self._conductor.floor.take_model_keys())
+
+
+async def _cancel(running: set[asyncio.Task[Any]]) -> None:
+    for _ in range(_CANCELLATIONS):
+        pending = {task for task in running if not task.done()}
+        if not pending:
+            break
+        for task in pending:
+            task.cancel()
+        # A second round gets a body out of waiting for its thread.
+        await asyncio.wait(pending, timeout=1)
+    for task in running:
+        if not task.done():
+            _logger.warning("%s does not end although it was cancelled; it is left behind", task.get_name())
+        elif not task.cancelled():
+            task.exception()
+
+
+def _is_given_up(call: Call) -> bool:
+    return call.given_up
+
+
+def _given_up(message: str) -> ToolRaised:
+    return ToolRaised(ErrorInfo(code="call_given_up", message=message), final=True)

@@ -57,6 +57,13 @@ class StoreTurnLog:
         before = self._book.first_index
         return await self._store.read_history(self._book.start.session_id, 0, before) if before else ()
 
+    async def load_stored(self) -> Sequence[JsonObject]:
+        start = self._book.start
+        first = start.history_length + start.leg_length
+        return await self._store.read_history(
+            start.session_id, first, start.history_length + self._book.stored_messages
+        )
+
     async def load_state(self) -> JsonObject:
         start = self._book.start
         return await self._store.read_turn_state(start.session_id, start.number, start.leg)

@@ -201,8 +201,8 @@ class CallRecord:
 
     Attributes:
         sequence: its place among all records of the turn, in the order in which they settled.
-        outcome: the framework's own JSON text (result and side effects on the session); ``None`` for a record that
-            perdure decided (rejected, not run, outcome unknown after a crash).
+        outcome: the framework's own JSON text (result and side effects on the session).  For a record that perdure
+            decided (rejected, not run, outcome unknown after a crash) it is ``None``, or that of the run that asked.
         error: why it did not succeed.
     """
 
@@ -216,11 +216,15 @@ class CallRecord:
 
 @dataclass(frozen=True, slots=True)
 class RecordedCall:
-    """A call that is in the journal: what was asked for, whether a person agreed, and its record if it has one."""
+    """A call that is in the journal: what was asked for, whether a person agreed, and its record if it has one.
+
+    ``asked`` is the outcome of its last run that asked something in the middle, answered or not.
+    """
 
     request: CallRequest
     approval: Approval | None
     record: CallRecord | None
+    asked: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -391,6 +395,10 @@ class TurnLog(Protocol):
 
     async def load_history(self) -> Sequence[JsonObject]:
         """The framework items of all messages before this leg of the turn, oldest first."""
+        ...
+
+    async def load_stored(self) -> Sequence[JsonObject]:
+        """The framework items of the messages that this leg of the turn has stored, oldest first."""
         ...
 
     async def load_state(self) -> JsonObject:

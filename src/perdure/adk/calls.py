@@ -1,8 +1,4 @@
-"""Who waits for what inside a live invocation: lanes, the groups of calls they opened, and the calls.
-
-A *lane* is one agent run on one branch: it runs, waits at the gate of a model call, is in one, or waits for the calls
-of a model response.  Plain data; ``conductor`` moves it.
-"""
+"""The tool calls of a live invocation and the groups in which its runs wait for them.  Plain data."""
 
 from __future__ import annotations
 
@@ -16,37 +12,9 @@ from google.adk.tools.base_tool import BaseTool
 from google.adk.tools.tool_context import ToolContext
 
 from perdure.adk.outcomes import AttemptBaseline, Outcome
-from perdure.session.runner import CallRecord, CallRequest, ModelCall
-
-LaneId = tuple[str | None, str]
-"""Branch and agent name."""
-
-
-class LaneState(enum.Enum):
-    RUNNING = "running"
-    """Code of ADK or of the application runs."""
-    GATED = "gated"
-    """Wants to make a model call and was not let through yet."""
-    IN_MODEL = "in_model"
-    WAITING = "waiting"
-    """Every call of its last response is accounted for, and some have no record yet."""
-
-
-@dataclass(slots=True)
-class Gate:
-    """A model call that wants to go on: with a record, or with ``None`` for a call to the real model."""
-
-    key: str
-    opened: asyncio.Future[ModelCall | None]
-
-
-@dataclass(slots=True)
-class Lane:
-    id: LaneId
-    state: LaneState = LaneState.RUNNING
-    gate: Gate | None = None
-    model_key: str = ""
-    """Of its last model call."""
+from perdure.adk.runs import Run
+from perdure.session.policy import ToolEffect
+from perdure.session.runner import CallRecord, CallRequest, ToolOutcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +37,11 @@ class Call:
         fresh: the journal does not have it yet.
         record: its record, once that was handed out.
         settled: what the live invocation waits for.
-        live_outcome: the outcome text of the last attempt that ran here.
+        live_outcome: the outcome text of the last attempt whose changes are in the session.
         baseline: how to take that attempt back.
+        ran: an attempt was made here.
+        asked: the outcome text of the last attempt that asked a person.
+        ask_applied: what that attempt did is in the session.
         state_applied: the record's state is in the session already.
     """
 
@@ -85,9 +56,19 @@ class Call:
     settled: asyncio.Future[None] | None = None
     live_outcome: str | None = None
     baseline: AttemptBaseline | None = None
+    ran: bool = False
+    asked: str | None = None
+    ask_applied: bool = False
     state_applied: bool = False
     given_up: bool = False
-    """ADK cancelled the call: a sibling failed the whole turn."""
+    """ADK cancelled the call: a sibling raised, or the agent that asked for it was stopped."""
+    body: asyncio.Task[ToolOutcome] | None = None
+    """The attempt that runs."""
+
+    def stop_reading(self) -> None:
+        """Stops an attempt that nobody needs any more.  A write runs to its end, so that it is known what it did."""
+        if self.body is not None and self.request is not None and self.request.effect is ToolEffect.READ:
+            self.body.cancel()
 
     @property
     def open(self) -> bool:
@@ -95,12 +76,21 @@ class Call:
         return self.request is not None and self.record is None and not self.given_up
 
 
+class GroupState(enum.Enum):
+    UNACCOUNTED = "unaccounted"
+    """It is not known yet what becomes of each call."""
+    WAITING = "waiting"
+    """Some of the calls have no record yet."""
+    CLOSED = "closed"
+
+
 @dataclass(slots=True, eq=False)
 class Group:
     """The calls of one model response."""
 
     key: str
-    lane: Lane
+    owner: Run
+    state: GroupState = GroupState.UNACCOUNTED
     calls: dict[str, Call] = field(default_factory=dict[str, Call])
 
     @property
