@@ -99,6 +99,14 @@ class Disk:
         if self.crash_at is not None and self.writes >= self.crash_at:
             raise Crash(f"write {self.writes}")
 
+    def store(self, messages: Sequence[NewMessage]) -> None:
+        """Stores messages of the open turn."""
+        for message in messages:
+            assert message.ordinal == len(self.new_messages), "ordinals have no gaps"
+            self.new_messages.append(message)
+            self.messages.append(json.loads(message.item))
+            self.state.update(json.loads(json.dumps(message.state_delta)))
+
     def reboot(self) -> None:
         """A new process goes on with the disk."""
         self.crash_at = None
@@ -160,8 +168,20 @@ class Log:
         self.disk.usage += usage
         return call
 
-    def show_delta(self, kind: AgentEventType, text: str, *, step_id: str, attempt: int) -> None:
+    def show_delta(
+        self,
+        kind: AgentEventType,
+        text: str | None,
+        *,
+        step_id: str,
+        attempt: int,
+        item: JsonObject | None = None,
+        behind: Sequence[NewMessage] = (),
+    ) -> None:
         assert step_id
+        if behind:
+            self.disk.write()
+            self.disk.store(behind)
         self.deltas.append((kind, text, attempt))
 
     def nudge(self) -> None:
@@ -308,7 +328,7 @@ class Engine:
         result = await live.drive(f"step-{disk.writes}", self._complete())
         self.control_calls += [call.tool_name for call in result.progress.control_calls]
         disk.write()
-        self._store(result.progress.messages)
+        self.disk.store(result.progress.messages)
         if not isinstance(result, DriveFailed):
             for question in result.questions:
                 json.dumps([question.arguments, question.payload], allow_nan=False)
@@ -405,14 +425,6 @@ class Engine:
             await self.close_failed(TurnStatus.FAILED, result.error)
         return True
 
-    def _store(self, messages: Sequence[NewMessage]) -> None:
-        disk = self.disk
-        for message in messages:
-            assert message.ordinal == len(disk.new_messages), "ordinals have no gaps"
-            disk.new_messages.append(message)
-            disk.messages.append(json.loads(message.item))
-            disk.state.update(json.loads(json.dumps(message.state_delta)))
-
     async def close_failed(self, status: TurnStatus, error: ErrorInfo | None) -> None:
         disk = self.disk
         assert disk.start is not None
@@ -423,7 +435,7 @@ class Engine:
                 )
         closed = [ClosedCall(disk.requests[i], disk.records[i]) for i in disk.requests]
         stored = disk.messages[disk.start.history_length :]
-        self._store(self.runner.closing_messages(disk.start, stored, closed, status, error, 1_700_000_900_000))
+        self.disk.store(self.runner.closing_messages(disk.start, stored, closed, status, error, 1_700_000_900_000))
 
     async def _step(self, request: CallRequest, live: LiveTurn) -> bool:
         disk, call_id = self.disk, request.call_id

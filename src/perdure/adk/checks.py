@@ -16,6 +16,8 @@ from google.adk.agents.run_config import RunConfig, StreamingMode  # type: ignor
 from google.adk.apps.app import App
 from google.adk.tools.base_tool import BaseTool
 from google.adk.workflow import BaseNode
+from google.genai import types
+from pydantic import ValidationError
 
 from perdure.adk import seams
 from perdure.adk.declared import known_names
@@ -23,6 +25,7 @@ from perdure.adk.plugins import WATCHER
 from perdure.adk.tools import check_stand_in, is_control_tool, unsupported
 from perdure.adk.tree import AgentNode, agents_below
 from perdure.errors import UsageError
+from perdure.session.model import JsonObject
 from perdure.session.policy import RetryPolicy, ToolEffect, ToolPolicy
 
 _NOT_YET = "which a durable flow does not support yet"
@@ -239,3 +242,18 @@ def check_limits(interrupt_deadline: object, event_stream_capacity_bytes: object
         raise UsageError(f"interrupt_deadline is {deadline!r}; give a positive timedelta, or None for ever")
     if not isinstance(capacity, int) or capacity <= 0:
         raise UsageError(f"event_stream_capacity_bytes is {capacity!r}; give a positive number of bytes")
+
+
+def check_content(content: JsonObject) -> None:
+    """Raises: UsageError, when ADK does not take the content as a user's message."""
+    try:
+        parts = types.Content.model_validate_json(json.dumps(content)).parts
+    except ValidationError as error:
+        raise UsageError(f"the content of the message is no google.genai Content: {error}") from error
+    if not parts:
+        raise UsageError("No parts in the new_message.")
+    if any(part.function_call or part.function_response for part in parts):
+        raise UsageError(
+            "the content of a message holds function calls or responses; calls are made by the model, and responses "
+            "are given with resolve_interrupt or answer_question"
+        )

@@ -6,7 +6,7 @@ It keeps the history valid (each call has its result) and tells the next turn's 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 from google.adk.events.event import Event
@@ -65,6 +65,16 @@ def closing_messages(
     return tuple(message_of(event, first + number) for number, event in enumerate(events))
 
 
+def is_closing(event: Event) -> bool:
+    """Whether an event is one that ``closing_messages`` made."""
+    first = next(_closing_ids(event.invocation_id))
+    return event.id.rpartition("-")[0] == first.rpartition("-")[0]
+
+
+def _closing_ids(turn_id: str) -> Iterator[str]:
+    return derived_uuids(turn_id, "closing")
+
+
 class _Closer:
     """Makes the events: ids and times follow from the turn and ``now_ms`` alone."""
 
@@ -72,7 +82,7 @@ class _Closer:
         self._start = start
         self._now_ms = now_ms
         self._count = 0
-        self._ids = derived_uuids(start.turn_id, "closing")
+        self._ids = _closing_ids(start.turn_id)
 
     def event(self, author: str, content: types.Content, actions: EventActions | None = None) -> Event:
         self._count += 1

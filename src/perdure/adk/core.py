@@ -6,6 +6,7 @@ They find it in a context variable, which every task of the turn inherits.
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict, deque
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -99,6 +100,8 @@ class TurnCore:
     """Place -> what a toolset listed there."""
     code_runs: dict[str, int] = field(default_factory=dict[str, int])
     """Place -> code executions asked for there."""
+    _attempts: dict[tuple[str | None, str], deque[int]] = field(default_factory=lambda: defaultdict(deque))
+    """Branch and agent -> attempts of the partial responses that are on their way through ADK."""
 
     def node_call_id(self, scope: str, path: str) -> str:
         """The id for the next call of the function of the node at ``path``."""
@@ -119,6 +122,15 @@ class TurnCore:
     def key(self, place: str) -> str:
         """The key of what is at a place: not that of an earlier leg."""
         return f"{leg_prefix(self.start)}{place}"
+
+    def note_partial(self, branch: str | None, agent: str, attempt: int) -> None:
+        """A model gave a partial response, in this attempt of its call."""
+        self._attempts[branch, agent].append(attempt)
+
+    def attempt_of_partial(self, branch: str | None, agent: str) -> int:
+        """Of the oldest partial response that is on its way."""
+        attempts = self._attempts[branch, agent]
+        return attempts.popleft() if attempts else 1
 
 
 def leg_prefix(start: TurnStart) -> str:

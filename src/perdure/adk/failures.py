@@ -6,12 +6,16 @@ too raises the rebuilt exception.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from types import FunctionType
 from typing import Any, cast
 
 from perdure.adk.codec import UnknownType, decode, dumps, encode, import_type
 from perdure.errors import PerdureError, ValueNotStorable
 from perdure.session.model import ErrorInfo, JsonObject, JsonValue, mended
+
+_EXCEPTION = "exception"
+"""The fact of a turn's error that holds the exception itself."""
 
 MAX_PART_LENGTH = 20_000
 """Characters of one argument or attribute of an exception, as JSON; a larger one is left out."""
@@ -52,6 +56,27 @@ def error_info(error: BaseException) -> ErrorInfo:
         return ErrorInfo(code=error.code, message=error.message, facts=facts)
     code = error.type_name if isinstance(error, RecordedError) else type(error).__name__
     return ErrorInfo(code=code, message=message_of(error))
+
+
+def failure_info(error: BaseException) -> ErrorInfo:
+    """As ``error_info``, with what ``rebuilt`` needs."""
+    info = error_info(error)
+    return info.model_copy(update={"facts": {**info.facts, _EXCEPTION: encode_error(error)}})
+
+
+def rebuilt(info: ErrorInfo) -> Exception:
+    """The exception that an error tells of: of its class, with its text, if that can be had; else ``RecordedError``."""
+    encoded = info.facts.get(_EXCEPTION)
+    if encoded is not None:
+        return decode_error(encoded)
+    kind = next((kind for kind in _all_errors(PerdureError) if kind.code == info.code), None)
+    return RecordedError(info.message, info.code) if kind is None else kind(info.message, **info.facts)
+
+
+def _all_errors(kind: type[PerdureError]) -> Iterator[type[PerdureError]]:
+    yield kind
+    for subclass in kind.__subclasses__():
+        yield from _all_errors(subclass)
 
 
 def encode_error(error: BaseException) -> JsonObject:

@@ -9,11 +9,13 @@ import json
 from collections.abc import Iterable, Sequence
 
 from google.adk.events.event import Event
+from google.adk.sessions.base_session_service import GetSessionConfig
+from google.adk.sessions.state import State
 from google.genai import types
 from pydantic import TypeAdapter
 from pydantic_core import PydanticSerializationError
 
-from perdure.adk.codec import is_plain
+from perdure.adk.codec import is_plain, plain
 from perdure.errors import ValueNotStorable
 from perdure.session.model import JsonObject, MessageRole, QuestionAnswer, UserMessage
 from perdure.session.runner import NewMessage
@@ -30,10 +32,23 @@ def events_of(items: Sequence[JsonObject]) -> list[Event]:
     return _EVENTS.validate_json(json.dumps(list(items)))
 
 
+def limited(events: list[Event], limits: GetSessionConfig | None) -> list[Event]:
+    """The events that ADK's own services would load."""
+    if limits is None:
+        return events
+    if limits.after_timestamp is not None:
+        events = [event for event in events if event.timestamp >= limits.after_timestamp]
+    if limits.num_recent_events is not None:
+        events = events[-limits.num_recent_events :] if limits.num_recent_events else []
+    return events
+
+
 def content_of(message: UserMessage) -> types.Content:
-    """A user's message as ADK takes it: the answers that it gives; else the text, then the images."""
+    """A user's message as ADK takes it: the answers that it gives, or its own content; else the text and the images."""
     if message.answers:
         return types.Content(role=USER, parts=[_answer_part(answer) for answer in message.answers])
+    if message.content is not None:
+        return types.Content.model_validate_json(json.dumps(message.content))
     parts = [types.Part(text=message.text)] if message.text else []
     for image in message.images:
         parts.append(types.Part(inline_data=types.Blob(data=image.data, mime_type=image.mime_type)))
@@ -43,6 +58,18 @@ def content_of(message: UserMessage) -> types.Content:
 def _answer_part(answer: QuestionAnswer) -> types.Part:
     response = types.FunctionResponse(id=answer.question_id, name=answer.tool_name, response=answer.value)
     return types.Part(function_response=response)
+
+
+def passing_item(event: Event) -> JsonObject:
+    """An event that is not stored, as JSON for the live stream, without the parts that are no more than text."""
+    only_text = all(part.model_fields_set <= {"text", "thought"} for part in parts_of(event))
+    left_out = {"content": {"parts"}} if only_text and parts_of(event) else None
+    return event.model_dump(mode="json", exclude_none=True, exclude_defaults=True, exclude=left_out)
+
+
+def parts_of(event: Event) -> list[types.Part]:
+    """The parts of an event's content."""
+    return (event.content.parts if event.content is not None else None) or []
 
 
 def is_stored(event: Event) -> bool:
@@ -100,6 +127,18 @@ def keeps_its_types(event: Event) -> bool:
         and (event.custom_metadata is None or is_plain(event.custom_metadata))
         and (event.output is None or is_plain(event.output))
     )
+
+
+def make_state_storable(event: Event) -> None:
+    """Brings state values to the form in which they are stored, so that the next turn sees what a reload would give.
+
+    Raises:
+        ValueNotStorable: a value has none; names its key.
+    """
+    delta = event.actions.state_delta
+    for key, value in delta.items():
+        if not key.startswith(State.TEMP_PREFIX) and not is_plain(value):
+            delta[key] = plain(value, f"state key {key!r}")
 
 
 def message_of(event: Event, ordinal: int) -> NewMessage:

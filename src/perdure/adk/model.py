@@ -29,7 +29,7 @@ from perdure.adk.retries import is_transient
 from perdure.adk.runs import current_run
 from perdure.adk.tools import make_tools_durable
 from perdure.adk.usage import usage_of
-from perdure.session.model import AgentEventType, JsonObject, Usage
+from perdure.session.model import JsonObject, Usage
 
 _INSTALLED = "_perdure_installed"
 
@@ -111,6 +111,8 @@ class _ModelCall:
     def __init__(self, inner: BaseLlm, core: TurnCore, invocation: InvocationContext) -> None:
         self.inner = inner
         self._core = core
+        self._branch = invocation.branch
+        self._agent = invocation.agent.name if invocation.agent else ""
         run = current_run.get()
         assert run is not None, "an agent always runs in a run"
         self._run = run
@@ -149,7 +151,7 @@ class _ModelCall:
             try:
                 async for response in self._request(llm_request, stream):
                     if response.partial:
-                        self._show(response, attempt)
+                        self._note(response, attempt)
                         yield response
                     else:
                         attempts.responses.append(response)
@@ -194,13 +196,12 @@ class _ModelCall:
             self._core.conductor.parking.guard()
             raise
 
-    def _show(self, response: LlmResponse, attempt: int) -> None:
-        # A worker that died in the step may have made all its attempts: those of the next worker count from there.
-        attempt += (self._core.step_attempt - 1) * self._core.settings.model_retry.max_attempts
-        for part in (response.content.parts if response.content else None) or ():
-            if part.text:
-                kind = AgentEventType.REASONING_DELTA if part.thought else AgentEventType.TEXT_DELTA
-                self._core.log.show_delta(kind, part.text, step_id=self._core.step_id, attempt=attempt)
+    def _note(self, response: LlmResponse, attempt: int) -> None:
+        """The response is shown when ADK has made an event of it, which it does of these only."""
+        if response.content or response.error_code or response.interrupted:
+            # A worker that died in the step may have made all its attempts: those of the next worker count from there.
+            attempt += (self._core.step_attempt - 1) * self._core.settings.model_retry.max_attempts
+            self._core.note_partial(self._branch, self._agent, attempt)
 
     async def _record(self, key: str, attempts: _Attempts) -> _Recorded:
         """Records what came out, before anything follows from it."""

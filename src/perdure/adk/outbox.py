@@ -112,9 +112,17 @@ class Outbox:
 
     def take(self) -> tuple[tuple[NewMessage, ...], tuple[ControlCall, ...]]:
         """Hands over what came in."""
-        taken = tuple(self._messages), tuple(self._control_calls)
-        self._messages, self._control_calls = [], []
-        return taken
+        control_calls, self._control_calls = tuple(self._control_calls), []
+        return self.take_messages(), control_calls
+
+    def take_messages(self) -> tuple[NewMessage, ...]:
+        """Hands over the messages that came in."""
+        messages, self._messages = tuple(self._messages), []
+        return messages
+
+    def put_back(self, messages: tuple[NewMessage, ...]) -> None:
+        """Takes back what ``take_messages`` handed over last."""
+        self._messages[:0] = messages
 
 
 def _looks(event: Event) -> tuple[object, ...]:

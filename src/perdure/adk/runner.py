@@ -21,7 +21,7 @@ from pydantic import ValidationError
 from perdure.adk import code, credentials, model, nodes, seams, telemetry, toolsets, tracking, waits
 from perdure.adk.bodies import SyncTools, ToolThreads
 from perdure.adk.carry import Carry
-from perdure.adk.checks import check_application, check_options, check_run_config, fingerprint
+from perdure.adk.checks import check_application, check_content, check_options, check_run_config, fingerprint
 from perdure.adk.closing import closing_messages
 from perdure.adk.compaction import durable_compaction
 from perdure.adk.conductor import Conductor
@@ -30,7 +30,7 @@ from perdure.adk.declared import DeclaredToolsets
 from perdure.adk.determinism import TurnClock, ids_of_run
 from perdure.adk.durable import lasting_steps
 from perdure.adk.effects import ToolRules
-from perdure.adk.history import content_of, events_of
+from perdure.adk.history import content_of, events_of, limited
 from perdure.adk.kept import KeptArtifacts, KeptMemory
 from perdure.adk.late import TurnRunner
 from perdure.adk.legs import content_of_answers
@@ -129,9 +129,11 @@ class AdkAgentRunner:
         """Refuses a message that ADK could not run.
 
         Raises:
-            UsageError: it is empty, or its ``run_config`` is none.
+            UsageError: it is empty, its ``content`` is no user's message, or its ``run_config`` is none.
         """
-        if not message.text and not message.images and not message.answers:
+        if message.content is not None:
+            check_content(message.content)
+        elif not message.text and not message.images and not message.answers:
             raise UsageError("the message is empty; give it text or images")
         self._config_of(message)
 
@@ -219,7 +221,7 @@ class AdkAgentRunner:
             app_name=self.app_name,
             user_id=start.user_id,
             state=dict(state),
-            events=_limited(events, limits),
+            events=limited(events, limits),
             last_update_time=events[-1].timestamp if events else start.started_at_ms / 1000,
         )
 
@@ -260,14 +262,3 @@ class AdkAgentRunner:
 def _toolsets_of(agents: Sequence[AgentNode], policies: Mapping[str, ToolPolicy]) -> DeclaredToolsets:
     known = {name for node in agents for name in node.tools}
     return DeclaredToolsets([toolset for node in agents for toolset in node.toolsets], policies.keys() - known)
-
-
-def _limited(events: list[Event], limits: GetSessionConfig | None) -> list[Event]:
-    """The events that ADK's own services would load."""
-    if limits is None:
-        return events
-    if limits.after_timestamp is not None:
-        events = [event for event in events if event.timestamp >= limits.after_timestamp]
-    if limits.num_recent_events is not None:
-        events = events[-limits.num_recent_events :] if limits.num_recent_events else []
-    return events

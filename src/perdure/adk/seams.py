@@ -27,13 +27,14 @@ from google.adk.agents.invocation_context import InvocationContext
 from google.adk.agents.llm.task._finish_task_tool import FinishTaskTool
 from google.adk.agents.readonly_context import ReadonlyContext
 from google.adk.agents.run_config import RunConfig
-from google.adk.auth import _auth_resume, oauth2_credential_util
+from google.adk.auth import _auth_resume, auth_preprocessor, oauth2_credential_util
 from google.adk.auth.auth_credential import AuthCredential
 from google.adk.auth.auth_tool import AuthConfig
 from google.adk.auth.credential_manager import CredentialManager
 from google.adk.auth.exchanger.base_credential_exchanger import ExchangeResult
 from google.adk.auth.exchanger.oauth2_credential_exchanger import OAuth2CredentialExchanger
 from google.adk.auth.refresher.oauth2_credential_refresher import OAuth2CredentialRefresher
+from google.adk.events import _abort_events
 from google.adk.events.event import Event
 from google.adk.events.event_actions import EventActions
 from google.adk.events.request_input import RequestInput
@@ -72,6 +73,10 @@ from pydantic import BaseModel
 from perdure.errors import FrameworkDrift
 
 __all__ = [
+    "CALL_ID_PREFIX",
+    "REQUEST_CONFIRMATION",
+    "REQUEST_CREDENTIAL",
+    "TOOLSET_AUTH_PREFIX",
     "ExchangeResult",
     "FinishTaskTool",
     "FunctionNode",
@@ -92,6 +97,13 @@ NodeInterruptedError = workflow_errors.NodeInterruptedError
 REQUEST_CREDENTIAL = _function_call_names.REQUEST_EUC_FUNCTION_CALL_NAME
 TaskAgentTool = agent_tool._TaskAgentTool
 SingleTurnAgentTool = agent_tool._SingleTurnAgentTool
+
+CALL_ID_PREFIX = functions.AF_FUNCTION_CALL_ID_PREFIX
+"""How the ids of calls begin that ADK made up itself; it takes them out of requests to models."""
+REQUEST_CONFIRMATION = functions.REQUEST_CONFIRMATION_FUNCTION_CALL_NAME
+REQUEST_CREDENTIAL = functions.REQUEST_EUC_FUNCTION_CALL_NAME
+TOOLSET_AUTH_PREFIX = auth_preprocessor.TOOLSET_AUTH_CREDENTIAL_ID_PREFIX
+"""How the id begins under which a toolset, rather than a call, asks for a sign-in."""
 
 GetLlm = Callable[[BaseLlmFlow, InvocationContext], Awaitable[BaseLlm]]
 ListToolset = Callable[[BaseToolset, ReadonlyContext | None], Awaitable[list[BaseTool]]]
@@ -350,6 +362,12 @@ def watch_state(context: ToolContext) -> Mapping[str, tuple[Any, Any]]:
     )
     context._state = watched
     return watched.first_reads
+
+
+def abort_event(turn_id: str, root_agent: str) -> Event:
+    """The event with which ADK tells that an invocation was aborted."""
+    (event,) = _abort_events._build_abort_events([], invocation_id=turn_id, root_agent_name=root_agent, branch=None)
+    return event
 
 
 def new_function_call_id() -> str:
@@ -707,6 +725,11 @@ SEAMS: tuple[Seam, ...] = (
     Seam("google.adk.sessions.state", "State._take_snapshot", ("self", "key", "value")),
     Seam("google.adk.sessions.base_session_service", "BaseSessionService._commit_event_to_session"),
     Seam("google.adk.flows.llm_flows.functions", "generate_client_function_call_id"),
+    Seam(
+        "google.adk.events._abort_events",
+        "_build_abort_events",
+        ("events", "invocation_id", "root_agent_name", "branch"),
+    ),
     Seam("google.adk.tools.function_tool", "FunctionTool._get_mandatory_args", ("self",)),
     Seam("google.adk.tools.function_tool", "FunctionTool._preprocess_args", ("self", "args")),
     Seam("google.adk.tools.base_tool", "BaseTool.check_require_confirmation", ("self", "args", "tool_context")),

@@ -7,11 +7,9 @@ from typing import Any, NoReturn
 from google.adk.events.event import Event
 from google.adk.sessions.base_session_service import BaseSessionService, GetSessionConfig, ListSessionsResponse
 from google.adk.sessions.session import Session
-from google.adk.sessions.state import State
 
-from perdure.adk.codec import is_plain, plain
 from perdure.adk.core import TurnCore, current_turn
-from perdure.adk.history import USER
+from perdure.adk.history import USER, make_state_storable
 from perdure.adk.waits import late_questions
 from perdure.errors import FrameworkDrift, UsageError
 
@@ -38,7 +36,7 @@ class TurnSessionService(BaseSessionService):
         core.conductor.parking.guard()
         if core.conductor.failure is not None:
             await core.conductor.parking.for_ever()
-        _make_state_storable(event)
+        make_state_storable(event)
         _stamp_late_answer(core, event)
         event = await super().append_event(session, event)
         session.last_update_time = event.timestamp
@@ -89,11 +87,3 @@ def _stamp_late_answer(core: TurnCore, event: Event) -> None:
             event.branch = earlier.branch
             event.isolation_scope = event.isolation_scope or earlier.isolation_scope
             return
-
-
-def _make_state_storable(event: Event) -> None:
-    """Brings state values to the form in which they are stored, so that the next turn sees what a reload would give."""
-    delta = event.actions.state_delta
-    for key, value in delta.items():
-        if not key.startswith(State.TEMP_PREFIX) and not is_plain(value):
-            delta[key] = plain(value, f"state key {key!r}")

@@ -28,6 +28,7 @@ from perdure.adk.codec import encode
 from perdure.adk.core import TurnCore, current_turn
 from perdure.adk.effects import give_idempotency_key, retry_of
 from perdure.adk.failures import OUTCOME_UNKNOWN, RecordedError
+from perdure.adk.native import gate_hint
 from perdure.adk.runs import Run, current_run
 from perdure.errors import UsageError
 from perdure.session.model import (
@@ -191,7 +192,7 @@ async def _refusal_of_scope(
         arguments=_recorded_arguments(tool, args),
         agent_name=context.agent_name,
         path=path_of(run, context),
-        hint=_hint(tool) if kind is InterruptKind.CONFIRMATION else "",
+        hint=gate_hint(tool.name) if kind is InterruptKind.CONFIRMATION else "",
     )
     core.conductor.account(call_id)
     (answer,) = await core.conductor.ask(run, [question])
@@ -203,10 +204,6 @@ async def _refusal_of_scope(
         return {"error": said.get("message") or DEFAULT_REJECTION_MESSAGE}
     context.tool_confirmation = ToolConfirmation(confirmed=True, payload=said.get("payload"))
     return None
-
-
-def _hint(tool: BaseTool) -> str:
-    return f"Tool {tool.name!r} wants to be confirmed before it runs."
 
 
 def place_of(run: Run, context: ToolContext) -> str:
@@ -335,7 +332,7 @@ def _request(
     ask = core.asks.pop(call_id, None)
     hint = ""
     if ask is InterruptKind.CONFIRMATION:
-        hint = _hint(tool)
+        hint = gate_hint(tool.name)
     elif rules.asks_for_approval(policy):
         ask = InterruptKind.APPROVAL
     return CallRequest(

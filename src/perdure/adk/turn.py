@@ -15,10 +15,11 @@ from perdure.adk import determinism
 from perdure.adk.bodies import SyncTools, run_attempt
 from perdure.adk.calls import Call, ToolRun
 from perdure.adk.core import TurnCore, current_turn
-from perdure.adk.failures import error_info
+from perdure.adk.failures import error_info, failure_info
 from perdure.adk.legs import end_of_leg
 from perdure.adk.node_bodies import NodeRun, run_node_attempt
 from perdure.adk.parking import TurnDropped
+from perdure.adk.passing import show_passing
 from perdure.adk.plugins import cause_behind_plugins
 from perdure.adk.runs import current_run
 from perdure.errors import NonDeterminismError, UsageError, ValueNotStorable
@@ -79,8 +80,8 @@ class AdkLiveTurn:
     async def _carry(self, start: Invocation) -> None:
         try:
             async with aclosing(start()) as events:
-                async for _ in events:
-                    pass
+                async for event in events:
+                    show_passing(self._core, event)
         except TurnDropped:
             return
         except asyncio.CancelledError:
@@ -234,7 +235,7 @@ class AdkLiveTurn:
             except ValueNotStorable as refusal:  # a temp: value that has to outlive the invocation
                 return DriveFailed(progress, error_info(refusal))
             return DriveFinished(progress, (*questions, *self._core.outbox.take_questions()), carry)
-        return DriveFailed(progress, error_info(cause_behind_plugins(self._error)))
+        return DriveFailed(progress, failure_info(cause_behind_plugins(self._error)))
 
     def _progress(self) -> Progress:
         messages, control_calls = self._core.outbox.take()

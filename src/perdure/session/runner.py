@@ -415,8 +415,27 @@ class TurnLog(Protocol):
         """
         ...
 
-    def show_delta(self, kind: AgentEventType, text: str, *, step_id: str, attempt: int) -> None:
-        """Puts a piece of text on the live stream.  Never waits."""
+    def show_delta(
+        self,
+        kind: AgentEventType,
+        text: str | None,
+        *,
+        step_id: str,
+        attempt: int,
+        item: JsonObject | None = None,
+        behind: Sequence[NewMessage] = (),
+    ) -> None:
+        """Puts something that passes (``PASSING_EVENTS``) on the live stream.  Never waits.
+
+        Args:
+            text: of a delta.
+            item: the framework's event that it comes of.
+            behind: messages that came before it and that the engine has not been given; it takes them now, and they
+                need not be reported again.
+
+        Raises:
+            ValueNotStorable, PayloadTooLarge: a message cannot be stored; nothing was taken or shown.
+        """
         ...
 
     def nudge(self) -> None:

@@ -25,22 +25,24 @@ from perdure.session.model import (
     StepRecord,
     UserMessage,
 )
-from perdure.session.runner import RecordedCall, RecordedTurn
+from perdure.session.runner import NewMessage, RecordedCall, RecordedTurn
 from perdure.store.base import (
     Change,
     ClaimedSession,
     EventBatch,
+    Fork,
     GivenAnswer,
     InboxItem,
     Lease,
     Listener,
+    NewFork,
     NewSession,
     Request,
     SessionFilter,
     SessionWrite,
     Worker,
 )
-from perdure.store.sqlite import answers, client, reading, workers
+from perdure.store.sqlite import answers, branches, client, reading, workers
 from perdure.store.sqlite.commit import check_lease, commit
 from perdure.store.sqlite.errors import translate
 from perdure.store.sqlite.locks import WorkerLocks
@@ -199,10 +201,25 @@ class SqliteStore:
         )
 
     async def answer_interrupts(
-        self, session_id: str, given: Mapping[str, GivenAnswer], request: Request, now_ms: int, *, turn_id: str
+        self,
+        session_id: str,
+        given: Mapping[str, GivenAnswer],
+        request: Request,
+        now_ms: int,
+        *,
+        turn_id: str,
+        whole: bool = True,
     ) -> Sequence[Interrupt]:
         """See ``SessionStore``."""
-        return await self._writer.submit(answers.answer_interrupts(session_id, given, request, now_ms, turn_id))
+        return await self._writer.submit(answers.answer_interrupts(session_id, given, request, now_ms, turn_id, whole))
+
+    async def append_message(self, session_id: str, turn_id: str, message: NewMessage, now_ms: int) -> None:
+        """See ``SessionStore``."""
+        await self._writer.submit(branches.append_message(session_id, turn_id, message, now_ms))
+
+    async def fork_session(self, source_id: str, new: NewFork, now_ms: int) -> Fork:
+        """See ``SessionStore``."""
+        return await self._writer.submit(branches.fork_session(source_id, new, now_ms))
 
     async def delete_session(self, session_id: str) -> None:
         """See ``SessionStore``."""
