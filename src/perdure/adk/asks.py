@@ -81,9 +81,9 @@ def apply_ask(call: Call, asides: Mapping[str, str]) -> None:
     Raises:
         UnknownType: that run set a state value of a class that is gone.
     """
-    assert call.run is not None
     if call.asked is None or call.ask_applied:
         return
+    assert isinstance(call.run, ToolRun), "only a tool asks in its body"
     outcome = read_outcome(json.loads(call.asked), asides)
     apply_state(call.run.tool_context, outcome)
     apply_actions(call.run.tool_context, outcome)

@@ -17,7 +17,6 @@ from google.adk.events.event_actions import EventActions
 from google.adk.sessions.session import Session
 from google.adk.tools.base_tool import BaseTool
 
-from perdure.adk.bodies import ToolThreads
 from perdure.adk.carry import Carry
 from perdure.adk.conductor import Conductor
 from perdure.adk.declared import DeclaredToolsets
@@ -25,6 +24,7 @@ from perdure.adk.determinism import TurnClock
 from perdure.adk.effects import ToolRules
 from perdure.adk.outbox import Outbox
 from perdure.adk.runs import Run
+from perdure.adk.threads import ToolThreads
 from perdure.session.model import InterruptKind, JsonObject, JsonValue
 from perdure.session.policy import RetryPolicy, ToolEffect
 from perdure.session.runner import ToolOutcome, TurnLog, TurnStart

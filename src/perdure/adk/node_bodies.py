@@ -19,7 +19,6 @@ from google.adk.agents.context import Context
 from google.adk.events.event import Event
 
 from perdure.adk import determinism, seams
-from perdure.adk.bodies import SyncTools
 from perdure.adk.calls import Call
 from perdure.adk.core import BodySteps, TurnCore
 from perdure.adk.durable import current_body
@@ -28,6 +27,7 @@ from perdure.adk.failures import error_info
 from perdure.adk.node_outcomes import BECAME_SCOPE, OutcomeWriter, bare_node_failure
 from perdure.adk.outcomes import AttemptBaseline
 from perdure.adk.parking import TurnDropped
+from perdure.adk.threads import SyncTools
 from perdure.errors import ToolExecutionError, UsageError
 from perdure.session.policy import EFFECT_RULES, ToolPolicy
 from perdure.session.runner import ToolOutcome, ToolRaised, ToolSucceeded

@@ -19,7 +19,6 @@ from google.adk.workflow import BaseNode
 from pydantic import ValidationError
 
 from perdure.adk import code, credentials, model, nodes, seams, telemetry, toolsets, tracking, waits
-from perdure.adk.bodies import SyncTools, ToolThreads
 from perdure.adk.carry import Carry
 from perdure.adk.checks import check_application, check_content, check_options, check_run_config, fingerprint
 from perdure.adk.closing import closing_messages
@@ -38,6 +37,7 @@ from perdure.adk.outbox import Outbox
 from perdure.adk.plugins import WatcherPlugin
 from perdure.adk.release import warn_of_untested_release
 from perdure.adk.services import TurnSessionService
+from perdure.adk.threads import SyncTools, ToolThreads
 from perdure.adk.tree import AgentNode
 from perdure.adk.turn import AdkLiveTurn
 from perdure.adk.warm import WarmSessions

@@ -12,7 +12,7 @@ from typing import Any
 from google.adk.events.event import Event
 
 from perdure.adk import determinism
-from perdure.adk.bodies import SyncTools, run_attempt
+from perdure.adk.bodies import run_attempt
 from perdure.adk.calls import Call, ToolRun
 from perdure.adk.core import TurnCore, current_turn
 from perdure.adk.failures import error_info, failure_info
@@ -22,6 +22,7 @@ from perdure.adk.parking import TurnDropped
 from perdure.adk.passing import show_passing
 from perdure.adk.plugins import cause_behind_plugins
 from perdure.adk.runs import current_run
+from perdure.adk.threads import SyncTools
 from perdure.errors import NonDeterminismError, UsageError, ValueNotStorable
 from perdure.session.model import TOOL_CALL_NOT_RUN_ERROR_PREFIX, ErrorInfo
 from perdure.session.runner import (
