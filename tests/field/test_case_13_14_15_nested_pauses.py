@@ -13,7 +13,7 @@ from google.adk.tools.agent_tool import AgentTool
 from google.adk.tools.exit_loop_tool import exit_loop
 from google.adk.tools.function_tool import FunctionTool
 from tests.field.lives import GO_ON, Hold, life
-from tests.field.support import FLOW, SESSION, Field, answers_by_id, at_rest, conversation, durable, messages_of
+from tests.field.support import FLOW, SESSION, Field, at_rest, conversation, durable, messages_of, prompt
 
 from perdure import AgentSessionFlow, SessionStatus, ToolEffect
 from perdure.testing import call, reply, text
@@ -173,5 +173,8 @@ async def test_two_runs_of_one_agent_tool_wait_side_by_side(field: Field) -> Non
         await at_rest(client, SessionStatus.IDLE)
         assert (await conversation(client))[-1] == "assistant: Root."
     assert field.world == ["render 2"]
-    assert list(answers_by_id(field.requests[-1]).values()) == [{"result": "Did one."}, {"result": "Did two."}]
+    assert [line for line in prompt(field.requests[-1]) if "answers" in line] == [
+        'user answers line {"result": "Did one."}',
+        'user answers line {"result": "Did two."}',
+    ]
     assert len(field.requests) == 6
