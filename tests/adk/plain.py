@@ -21,7 +21,12 @@ SSE = RunConfig(streaming_mode=StreamingMode.SSE)
 
 
 async def run_plain(
-    agent: Any, messages: list[UserMessage], *, state: JsonObject | None = None, **services: Any
+    agent: Any,
+    messages: list[UserMessage],
+    *,
+    state: JsonObject | None = None,
+    run_config: RunConfig | None = None,
+    **services: Any,
 ) -> tuple[list[JsonObject], JsonObject, Exception | None]:
     """Runs the messages in one session.  The stored events, the final state, and what the last turn raised."""
     app = agent if isinstance(agent, App) else App(name="Flow", root_agent=agent)
@@ -37,7 +42,7 @@ async def run_plain(
                 session_id="s1",
                 new_message=content_of(message),
                 state_delta=dict(message.state_delta) or None,
-                run_config=SSE,
+                run_config=run_config or SSE,
             ):
                 pass
         except Exception as error:  # noqa: BLE001  (whatever it is, it is compared)

@@ -92,5 +92,5 @@ async def test_after_a_kill_it_ends_as_if_nothing_had_happened(
         assert _events([m.framework_item for m in await messages_of(client)]) == expected
         assert snapshot.state == state
     for step in recorded:  # what has a record never runs again
-        line = f"{step.tool_name} {(step.result or {})['result'].split()[-1]}"  # type: ignore[index]  # a string here
+        line = f"{step.tool_name} {(step.result or {})['result'].split()[-1]}"
         assert len([entry for entry in field.world if entry.startswith(line)]) == 1, (line, before, field.world)

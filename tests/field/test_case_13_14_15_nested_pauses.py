@@ -5,6 +5,8 @@ Each pause is met by another process.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from google.adk.agents import BaseAgent, LoopAgent, SequentialAgent
 from google.adk.apps.app import App, ResumabilityConfig
@@ -13,9 +15,9 @@ from google.adk.tools.agent_tool import AgentTool
 from google.adk.tools.exit_loop_tool import exit_loop
 from google.adk.tools.function_tool import FunctionTool
 from tests.field.lives import GO_ON, Hold, life
-from tests.field.support import FLOW, SESSION, Field, answers_by_id, at_rest, conversation, durable, messages_of
+from tests.field.support import FLOW, SESSION, Field, at_rest, conversation, durable, messages_of, prompt
 
-from perdure import AgentSessionFlow, SessionStatus, ToolEffect
+from perdure import AgentSessionFlow, Interrupt, SessionStatus, ToolEffect
 from perdure.testing import call, reply, text
 from perdure.testing.reading import user_text
 from perdure.testing.script import Script
@@ -47,9 +49,10 @@ def transferred(field: Field, hold: Hold, *, resumable: bool = False) -> AgentSe
     return _flow(root, resumable=resumable)
 
 
-async def approve_each_in_a_new_process(field: Field, build: object, pauses: int, **options: bool) -> None:
+async def approve_each_in_a_new_process(
+    field: Field, build: Callable[..., AgentSessionFlow], pauses: int, **options: bool
+) -> None:
     """Starts the session and answers every pause after a restart."""
-    assert callable(build)
     async with field.asking() as client:
         await client.start_session(SESSION, "go")
     for _ in range(pauses):
@@ -156,7 +159,7 @@ async def test_two_runs_of_one_agent_tool_wait_side_by_side(field: Field) -> Non
     async with field.working(agents_as_tools(field, GO_ON)) as client:
         await client.start_session(SESSION, "go")
         snapshot = await at_rest(client, SessionStatus.WAITING)
-        places = {}
+        places: dict[str, Interrupt] = {}
         for interrupt in snapshot.pending_interrupts:
             root, call_id, line, name = interrupt.path.split("/")
             assert (root, line, name, interrupt.agent_name) == ("root", "line", "inner", "inner")
@@ -173,5 +176,8 @@ async def test_two_runs_of_one_agent_tool_wait_side_by_side(field: Field) -> Non
         await at_rest(client, SessionStatus.IDLE)
         assert (await conversation(client))[-1] == "assistant: Root."
     assert field.world == ["render 2"]
-    assert list(answers_by_id(field.requests[-1]).values()) == [{"result": "Did one."}, {"result": "Did two."}]
+    assert [line for line in prompt(field.requests[-1]) if "answers" in line] == [
+        'user answers line {"result": "Did one."}',
+        'user answers line {"result": "Did two."}',
+    ]
     assert len(field.requests) == 6

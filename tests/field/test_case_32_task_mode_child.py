@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from google.adk.apps.app import App, ResumabilityConfig
 from google.adk.tools.function_tool import FunctionTool
-from tests.field.lives import GO_ON, Hold, life
+from tests.field.lives import GO_ON, Build, Hold, life
 from tests.field.support import FLOW, SESSION, Field, answers_in, at_rest, durable, messages_of
 
 from perdure import AgentSessionFlow, SessionStatus, ToolEffect
@@ -38,10 +38,9 @@ def resumable_coordinator(field: Field, hold: Hold) -> AgentSessionFlow:
 @pytest.mark.parametrize("build", [coordinator, resumable_coordinator])
 @pytest.mark.parametrize("approved", [True, False])
 async def test_the_child_goes_on_and_the_coordinator_gets_one_result(
-    field: Field, build: object, approved: bool
+    field: Field, build: Build, approved: bool
 ) -> None:
     """Case 32.  On plain ADK the child takes the coordinator's open call for its own once the app is resumable."""
-    assert callable(build)
     async with field.asking() as client:
         await client.start_session(SESSION, "go")
         with life(build, field) as worker:

@@ -24,8 +24,8 @@ from perdure.adk.calls import Call, ToolRun
 from perdure.adk.core import TurnCore, current_turn
 from perdure.adk.effects import retry_of
 from perdure.adk.runs import Run, current_run
+from perdure.adk.scopes import path_of
 from perdure.adk.threads import ToolThreads
-from perdure.adk.tools import path_of
 from perdure.session.model import OUTCOME_UNKNOWN_TOOL_RESULT, JsonObject, RecordStatus
 from perdure.session.policy import ToolPolicy
 from perdure.session.runner import CallRequest
