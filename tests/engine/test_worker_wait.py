@@ -85,7 +85,7 @@ async def test_an_answer_that_is_accepted_and_not_yet_applied_is_waited_for(tmp_
 async def test_one_of_two_answers_leads_back_to_waiting_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("perdure.client.WATCH_INTERVAL", timedelta(hours=1))
+    monkeypatch.setattr("perdure.client.sessions.WATCH_INTERVAL", timedelta(hours=1))
     monkeypatch.setattr(notices, "SAFETY_POLL", 3600.0)
     world, balky = World(tmp_path), BalkyStore(tmp_path / "play.db")
 

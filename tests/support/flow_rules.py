@@ -12,10 +12,12 @@ from dataclasses import replace
 
 from tests.support.flow_world import World
 
-from perdure.session.model import RecordStatus, SessionStatus, StepName, StepStatus, TurnStatus
+from perdure.session.model import InterruptStatus, RecordStatus, SessionStatus, StepName, StepStatus, TurnStatus
 from perdure.session.policy import EFFECT_RULES
+from perdure.session.runner import QuestionWait
 from perdure.session.state import (
     MAX_MODEL_STEP_TAKEOVERS,
+    BeginLeg,
     BeginTurn,
     CallPhase,
     CancelRequested,
@@ -25,8 +27,10 @@ from perdure.session.state import (
     CodeDiffers,
     DropMessage,
     DropTurn,
+    EndLeg,
     EndTurn,
     HandOut,
+    InterruptAnswered,
     MessageArrived,
     ModelBlocked,
     ModelStepSettled,
@@ -37,6 +41,8 @@ from perdure.session.state import (
     RunCall,
     RunModel,
     SessionState,
+    SettleInterrupt,
+    SettleQuestion,
     StopStep,
     TakenOver,
     UnblockSession,
@@ -70,11 +76,13 @@ def j1_messages_are_handled_in_order_none_lost_none_doubled(world: World) -> Non
 def j2_a_single_attempt_call_is_started_at_most_once(world: World) -> None:
     for step_id, row in world.journal.calls.items():
         if EFFECT_RULES[row.requested.effect].single_attempt:
-            assert world.bodies[step_id] <= 1, f"J2: {step_id} ran {world.bodies[step_id]} times"
+            ran = world.bodies[step_id]
+            assert ran <= 1 + row.asks, f"J2: {step_id} ran {ran} times, and asked {row.asks} times"
     for command in world.passes[-1].commands if world.passes else ():
         if isinstance(command, RunCall) and command.single_attempt:
             marks = [put for put in world.journal.puts[command.step_id] if put.status is not StepStatus.PENDING]
-            assert not marks, f"J2: {command.step_id} is run although it has a start mark"
+            asks = world.journal.calls[command.step_id].asks
+            assert len(marks) <= asks, f"J2: {command.step_id} is run although it has a start mark"
 
 
 def j3_a_settled_step_never_changes(world: World) -> None:
@@ -92,15 +100,19 @@ def j4_no_call_is_without_a_record_when_its_turn_ends(world: World) -> None:
     for step_id, row in journal.calls.items():
         if row.turn_id in ended:
             assert step_id in journal.records, f"J4: {step_id} has no record"
+    late = journal.late()
+    may_stay = {row.step_id for row in late.values()}
     for step in journal.steps.values():
-        assert step.turn_id not in ended or step.status.settled, f"J4: {step.step_id} is open behind its turn"
+        settled = step.turn_id not in ended or step.status.settled or step.step_id in may_stay
+        assert settled, f"J4: {step.step_id} is open behind its turn"
+    turn_id = journal.open_turn.turn_id if journal.open_turn is not None else None
+    calls = journal.calls_of(turn_id).values() if turn_id is not None else ()
+    questions = journal.questions_of(turn_id).values() if turn_id is not None else ()
+    asking = {row.interrupt_id for row in calls if row.record is None}
+    asking |= {row.interrupt_id for row in questions if not row.settled}
     for interrupt_id in journal.pending_interrupts():
-        open_turn = journal.open_turn
-        asked = open_turn is not None and any(
-            row.interrupt_id == interrupt_id and row.record is None
-            for row in journal.calls_of(open_turn.turn_id).values()
-        )
-        assert asked, f"J4: {interrupt_id} waits for an answer that nobody needs"
+        needed = interrupt_id in asking or interrupt_id in late
+        assert needed, f"J4: {interrupt_id} waits for an answer that nobody needs"
 
 
 def j4_a_record_says_what_happened(world: World) -> None:
@@ -108,11 +120,14 @@ def j4_a_record_says_what_happened(world: World) -> None:
         for put in done.commands:
             if not isinstance(put, PutRecord) or put.reason is None:
                 continue
-            attempts = world.journal.calls[put.step_id].attempts
+            row = world.journal.calls[put.step_id]
             if put.reason in NEVER_RAN:
-                assert world.bodies[put.step_id] == 0, f"J4: {put.step_id} ran, and its record says that it did not"
+                # One that a person did not let through may have tried before it asked.
+                idle = row.asks > 0 and put.reason is not Reason.NOT_RUN
+                idle = idle or world.bodies[put.step_id] == row.asks
+                assert idle, f"J4: {put.step_id} ran, and its record says that it did not"
             else:
-                assert attempts > 0, f"J4: {put.step_id} never started, and its record says that it may have run"
+                assert row.attempts > row.asks, f"J4: {put.step_id} never started, but its record says so"
 
 
 def j6_an_interrupt_is_answered_at_most_once(world: World) -> None:
@@ -144,9 +159,13 @@ def waiting_means_that_nothing_can_go_on_without_an_answer(world: World) -> None
         assert state.status is not SessionStatus.WAITING, "waiting: without an open turn"
         return
     phases = {row.phase for row in world.journal.calls_of(turn.turn_id).values()}
+    questions = world.journal.questions_of(turn.turn_id).values()
+    asked = any(not row.settled for row in questions)
+    frontier = any(row.requested.wait is QuestionWait.NEXT_LEG for row in questions)
     can_go_on = turn.model is not None or CallPhase.DUE in phases or CallPhase.STARTED in phases
+    can_go_on = can_go_on or (frontier and not asked)
     assert (state.status is SessionStatus.WAITING) == (not can_go_on), f"waiting: {state.status} with {phases}"
-    assert can_go_on or CallPhase.AWAITING in phases, "waiting: for nothing"
+    assert can_go_on or asked or CallPhase.AWAITING in phases, "waiting: for nothing"
     stored = world.journal.turns[turn.turn_id].status
     assert (stored is TurnStatus.WAITING) == turn.suspended, f"waiting: the store says {stored}"
 
@@ -164,6 +183,10 @@ def what_can_go_on_is_going_on(world: World) -> None:
     for call_id, row in world.journal.calls_of(turn.turn_id).items():
         if row.phase in (CallPhase.DUE, CallPhase.STARTED):
             assert turn.calls[call_id].step_id in world.jobs, f"going on: nobody runs {call_id}"
+    assert not (turn.over and turn.all_answered), "going on: the next leg does not begin"
+    if turn.at_frontier:
+        assert world.jobs or turn.over, "going on: an ending leg waits for nothing"
+        return
     assert world.model is not None or turn.model is None, "going on: nobody drives the live turn"
     assert world.model is not None or not world.owed, "going on: the live turn has something and is not driven"
 
@@ -172,9 +195,13 @@ def a_branch_goes_on_when_its_own_group_is_settled(world: World) -> None:
     state, turn = world.state, world.state.turn
     if turn is None or turn.ending is not None or state.blocked is not None or state.checking or state.draining:
         return
+    if turn.at_frontier:
+        return  # Its invocation is over.
     if world.live is not None:
         missing = world.journal.complete_calls(turn.turn_id) - world.live
         assert not missing, f"branch: the live turn lacks the records of {missing}"
+        missing = world.journal.complete_questions(turn.turn_id) - world.answered
+        assert not missing, f"branch: the live turn lacks the answers to {missing}"
 
 
 def records_are_handed_out_in_order_and_only_when_complete(world: World) -> None:
@@ -186,6 +213,11 @@ def records_are_handed_out_in_order_and_only_when_complete(world: World) -> None
                 assert ranks == sorted(ranks), f"order: handed out {command.call_ids} with ranks {ranks}"
                 complete = world.journal.complete_calls(world.turn_id)
                 assert set(command.call_ids) <= complete, f"order: {command.call_ids} handed out too early"
+                questions = world.journal.questions_of(world.turn_id)
+                ranks = [questions[question_id].rank for question_id in command.question_ids]
+                assert ranks == sorted(ranks), f"order: handed out {command.question_ids} with ranks {ranks}"
+                complete = world.journal.complete_questions(world.turn_id)
+                assert set(command.question_ids) <= complete, f"order: {command.question_ids} handed out too early"
 
 
 def nothing_runs_that_runs_already(world: World) -> None:
@@ -221,8 +253,8 @@ def what_runs_was_put_and_agreed_to_before(world: World) -> None:
             assert not later, f"put: {command.step_id} is stored after it was told to run"
             if isinstance(command, RunCall):
                 row = world.journal.calls[command.step_id]
-                ends = [str(end) for end in world.journal.interrupts.get(row.interrupt_id or "", [])]
-                agreed = row.requested.ask is None or ends == ["InterruptStatus.APPROVED"]
+                ends = world.journal.interrupts.get(row.interrupt_id or "", [])
+                agreed = (row.requested.ask is None and not row.asks) or ends == [InterruptStatus.APPROVED]
                 assert agreed, f"put: {command.step_id} runs although nobody agreed"
         if done.after.draining or done.after.checking or done.after.blocked is not None:
             new = [c for c in done.commands if isinstance(c, RunCall | RunModel | HandOut | BeginTurn)]
@@ -231,7 +263,7 @@ def what_runs_was_put_and_agreed_to_before(world: World) -> None:
 
 def attempts_never_exceed_their_number(world: World) -> None:
     for step_id, row in world.journal.calls.items():
-        allowed = 1 if EFFECT_RULES[row.requested.effect].single_attempt else row.requested.max_attempts
+        allowed = row.asks + (1 if EFFECT_RULES[row.requested.effect].single_attempt else row.requested.max_attempts)
         assert row.attempts <= allowed, f"attempts: {step_id} has {row.attempts} of {allowed}"
         assert world.bodies[step_id] <= allowed, f"attempts: {step_id} ran {world.bodies[step_id]} times of {allowed}"
     for step_id, drives in world.drives.items():
@@ -239,7 +271,7 @@ def attempts_never_exceed_their_number(world: World) -> None:
         assert world.journal.steps[step_id].attempts == drives, f"attempts: {drives} drives of {step_id}"
     for job in world.jobs.values():
         stored = world.journal.calls[job.run.step_id].attempts
-        expected = job.attempt if job.began or not job.run.single_attempt else 0
+        expected = job.attempt if job.began or not job.run.single_attempt else job.attempt - 1
         assert stored == expected, f"attempts: {job} and {stored} stored"
 
 
@@ -261,7 +293,7 @@ def a_turn_that_kills_its_workers_is_given_up(world: World) -> None:
 
 def a_rejected_call_has_no_tool_step(world: World) -> None:
     for step_id, row in world.journal.calls.items():
-        if row.record is RecordStatus.REJECTED:
+        if row.record is RecordStatus.REJECTED and not row.asks:
             assert step_id not in world.journal.steps, f"rejected: {step_id} became a step"
             approval = world.journal.steps[row.approval_step_id or ""]
             assert approval.status is StepStatus.REJECTED, f"rejected: {approval}"
@@ -302,7 +334,10 @@ def _stored_turn(turn: OpenTurn, world: World) -> OpenTurn:
     }
     model = turn.model and replace(turn.model, issued=False)
     ending = turn.ending if world.journal.keeps_endings else None
-    return replace(turn, steps=0, drive_again=False, calls=calls, model=model, ending=ending)
+    answered = world.journal.complete_questions(turn.turn_id)
+    questions = {name: replace(one, handed_out=name in answered) for name, one in turn.questions.items()}
+    kept = replace(turn, steps=0, drive_again=False, over=False, calls=calls, model=model, ending=ending)
+    return replace(kept, questions=questions)
 
 
 def a_new_owner_begins_afresh(world: World) -> None:
@@ -317,6 +352,8 @@ def a_new_owner_begins_afresh(world: World) -> None:
         before, after = done.before.turn, done.after.turn
         goes_on = before is not None and after is not None and before.turn_id == after.turn_id and after.ending is None
         must = done.given.check or done.before.blocked is not None
+        if before is not None and before.at_frontier:
+            continue  # its invocation is over
         assert checks or not (goes_on and must), "owner: does not check its code"
 
 
@@ -331,6 +368,64 @@ def what_no_longer_applies_changes_nothing(world: World) -> None:
         if done.meaningless:
             assert done.after == done.before, f"nonsense: {done.given} changed the state"
             assert done.commands == (), f"nonsense: {done.given} gave {done.commands}"
+
+
+def a_no_is_kept(world: World) -> None:
+    """Whoever asked, and whenever: what a person rejected does not run."""
+    for done in world.passes[-1:]:
+        if not isinstance(done.given, InterruptAnswered) or done.given.approved or done.meaningless:
+            continue
+        wanted = {InterruptStatus.REJECTED, InterruptStatus.WITHDRAWN}
+        ends = {c.status for c in done.commands if isinstance(c, SettleInterrupt)}
+        assert ends <= wanted, f"no: {done.given} became {ends}"
+
+
+def j12_a_question_has_one_answer_for_whoever_waits(world: World) -> None:
+    journal = world.journal
+    assert all(count == 1 for count in journal.settled_questions.values()), f"J12: {journal.settled_questions}"
+    if not world.passes:
+        return
+    for command in world.passes[-1].commands:
+        if not isinstance(command, SettleQuestion):
+            continue
+        row = journal.questions[command.interrupt_id]
+        (end,) = journal.interrupts[command.interrupt_id]
+        has_answer = end is not InterruptStatus.WITHDRAWN and row.requested.wait is not QuestionWait.NEXT_TURN
+        assert (command.question_id is not None) == has_answer, f"J12: {command} of a question that is {end}"
+        if has_answer:
+            assert command.expired == (end is InterruptStatus.EXPIRED), f"J12: {command} is {end}"
+
+
+def j12_a_late_answer_starts_one_turn(world: World) -> None:
+    """And nothing of it reaches the turn that asked."""
+    state, journal = world.state, world.journal
+    assert state.late.keys() == journal.late().keys(), f"J12: {list(state.late)} and {list(journal.late())} are open"
+    if not state.closed:
+        return
+    assert not state.late, "J12: a closed session asks"
+
+
+def j13_a_leg_begins_when_every_question_of_the_one_before_has_its_answer(world: World) -> None:
+    for done in world.passes[-1:]:
+        before = done.before.turn
+        ended = [command.leg for command in done.commands if isinstance(command, EndLeg)]
+        begun = [command.leg for command in done.commands if isinstance(command, BeginLeg)]
+        if ended:
+            assert before is not None, "J13: a leg of no turn"
+            assert ended == [before.leg], f"J13: {ended} ended, and {before.leg} ran"
+            assert not begun, "J13: nobody can have answered yet"
+        if not begun:
+            continue
+        assert before is not None, "J13: a leg of no turn"
+        assert begun == [before.leg + 1], f"J13: {begun} follows {before.leg}"
+        for row in world.journal.calls.values():
+            if (row.turn_id, row.leg) == (before.turn_id, before.leg):
+                assert row.record is not None, "J13: a call of the leg before has no record"
+        rows = [r for r in world.journal.questions.values() if (r.turn_id, r.leg) == (before.turn_id, before.leg)]
+        frontier = [row for row in rows if row.requested.wait is QuestionWait.NEXT_LEG]
+        assert frontier, "J13: the leg before asked nothing"
+        assert all(row.rank for row in frontier), "J13: a question of the leg before has no answer"
+        assert all(row.settled for row in rows), "J13: a question of the leg before is open"
 
 
 RULES: tuple[Callable[[World], None], ...] = (
@@ -358,4 +453,8 @@ RULES: tuple[Callable[[World], None], ...] = (
     a_new_owner_begins_afresh,
     blocked_and_unblocked_take_turns,
     what_no_longer_applies_changes_nothing,
+    a_no_is_kept,
+    j12_a_question_has_one_answer_for_whoever_waits,
+    j12_a_late_answer_starts_one_turn,
+    j13_a_leg_begins_when_every_question_of_the_one_before_has_its_answer,
 )

@@ -14,10 +14,11 @@ from dataclasses import dataclass
 from tests.support.journal import Journal
 
 from perdure.session.flow import await_step_id, reduce
-from perdure.session.model import ErrorInfo, RecordStatus, SessionStatus
+from perdure.session.model import ErrorInfo, InterruptKind, RecordStatus, SessionStatus
 from perdure.session.state import (
     AttemptFailed,
     AttemptStarted,
+    CallAsked,
     CallSettled,
     CheckCode,
     CodeDiffers,
@@ -84,12 +85,15 @@ class World:
         jobs: the tool steps that run now, by step id.
         check: id of the turn that is being compared with the code.
         live: calls whose records the live turn has; ``None`` while no live turn is in memory.
+        answered: questions whose answers it has.
+        late_answers: by turn id, what the message that starts it answers.
         owed: the live turn has something that no drive is sure to have seen.
         bodies: how often the body of a tool was entered, by step id.
         drives: how many workers drove the live turn, by model step; those that found other code do not count.
         deaths: of owners, in a row and without a step of the open turn being settled.
         stopped: ids of steps that were stopped, or whose worker died; they may still report.
         overlaps: what was commanded although it ran already.
+        broken: a rule was found not to hold.
         undelivered: accepted messages that a new owner has still to hear of.
     """
 
@@ -107,12 +111,15 @@ class World:
         self.jobs: dict[str, Job] = {}
         self.check: str | None = None
         self.live: set[str] | None = None
+        self.answered: set[str] = set()
+        self.late_answers: dict[str, tuple[str, ...]] = {}
         self.owed = False
         self.bodies: Counter[str] = Counter()
         self.drives: Counter[str] = Counter()
         self.deaths = 0
         self.stopped: set[str] = set()
         self.overlaps: list[Command] = []
+        self.broken = False
         self.undelivered: list[str] = []
 
     # ------------------------------------------------------------ the engine
@@ -131,8 +138,10 @@ class World:
             self._carry_out(command)
         if isinstance(given, AttemptStarted | AttemptFailed) and commands and given.step_id in self.jobs:
             self._enter_body(self.jobs[given.step_id], another=isinstance(given, AttemptFailed))
+        self.broken = True
         for rule in self.rules:
             rule(self)
+        self.broken = False
         return done
 
     def _running(self) -> frozenset[str]:
@@ -150,12 +159,12 @@ class World:
                     self.overlaps.append(command)
                 self.model, self.owed = command, False
                 self.drives[command.step_id] += 1
-                self._hand(command.call_ids)
+                self._hand(command.call_ids, command.question_ids)
             case HandOut():
                 if self.model is None:
                     self.overlaps.append(command)
                 self.owed = True
-                self._hand(command.call_ids)
+                self._hand(command.call_ids, command.question_ids)
             case RunCall():
                 if command.step_id in self.jobs:
                     self.overlaps.append(command)
@@ -171,12 +180,14 @@ class World:
             case _:
                 pass
 
-    def _hand(self, call_ids: tuple[str, ...]) -> None:
+    def _hand(self, call_ids: tuple[str, ...], question_ids: tuple[str, ...] = ()) -> None:
         """The live turn gets records; a replay brings it to memory first, with those that it hands out by itself."""
         if self.live is None:
             turn = self.journal.open_turn
             self.live = set() if turn is None else self.journal.complete_calls(turn.turn_id)
+            self.answered = set() if turn is None else self.journal.complete_questions(turn.turn_id)
         self.live.update(call_ids)
+        self.answered.update(question_ids)
 
     def _stop(self, step_id: str) -> None:
         self.stopped.add(step_id)
@@ -227,6 +238,13 @@ class World:
             self.stopped.add(step_id)
             self.tell(CallSettled(step_id, status))
 
+    def ask_in_the_middle(self, step_id: str, kind: InterruptKind = InterruptKind.CONFIRMATION) -> None:
+        """A tool runs as far as a question to a person."""
+        self.begin(step_id)
+        if self.jobs.pop(step_id, None) is not None:
+            self.stopped.add(step_id)
+            self.tell(CallAsked(step_id, kind))
+
     def code_fits(self) -> None:
         turn_id, self.check = self.check, None
         self.tell(CodeFits(turn_id))
@@ -241,11 +259,12 @@ class World:
 
     # ------------------------------------------------------------ people and workers
 
-    def say(self, turn_id: str) -> None:
-        """A client's message is accepted, and reaches the owner."""
+    def say(self, turn_id: str, *answers: str) -> None:
+        """A client's message is accepted, and reaches the owner.  ``answers``: interrupts that it answers."""
         self.accepted.append(turn_id)
         self.journal.accept(turn_id)
-        self.tell(MessageArrived(turn_id))
+        self.late_answers[turn_id] = answers
+        self.tell(MessageArrived(turn_id, answers))
 
     def answer(self, interrupt_id: str, *, approved: bool) -> None:
         self.tell(InterruptAnswered(interrupt_id, approved))
@@ -258,7 +277,8 @@ class World:
         self.undelivered = list(self.journal.inbox)
         self.tell(TakenOver(check, lost=self.deaths if self.counts_deaths else 0))
         while self.undelivered:
-            self.tell(MessageArrived(self.undelivered.pop(0)))
+            turn_id = self.undelivered.pop(0)
+            self.tell(MessageArrived(turn_id, self.late_answers[turn_id]))
 
     def lose_workers(self, *, check: bool = False) -> None:
         """All that ran is gone, but the loop's own state is not: so it is where an engine keeps the state for us."""
@@ -274,8 +294,13 @@ class World:
 
     @property
     def rests(self) -> bool:
-        """Whether nothing runs and nobody is asked."""
-        return not (self.model or self.jobs or self.check or self.journal.pending_interrupts())
+        """Whether nothing runs and nobody is asked whose answer something waits for."""
+        return not (self.model or self.jobs or self.check or self.waited_for())
+
+    def waited_for(self) -> list[str]:
+        """The pending interrupts but for those that outlive their turn."""
+        late = self.journal.late()
+        return [interrupt_id for interrupt_id in self.journal.pending_interrupts() if interrupt_id not in late]
 
     def come_to_rest(self, *, approve: bool, patient: bool, limit: int) -> None:
         """Lets the engine do all that was commanded, and people answer everything.
@@ -297,10 +322,10 @@ class World:
                 self.settle(next(iter(self.jobs)))
             elif self.model is not None:
                 turn = self.state.turn
-                waits = patient and turn is not None and not turn.all_settled
+                waits = patient and turn is not None and not (turn.all_settled and turn.all_answered)
                 self.model_reports(ModelBlocked(()) if waits else ModelFinished())
             else:
-                self.answer(self.journal.pending_interrupts()[0], approved=approve)
+                self.answer(self.waited_for()[0], approved=approve)
 
     def status(self) -> SessionStatus:
         return self.state.status

@@ -6,14 +6,24 @@ Nothing but inputs and commands goes in, so a state that it rebuilds right shows
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from perdure.session.flow import await_step_id, call_step_id
-from perdure.session.model import ErrorInfo, InterruptStatus, RecordStatus, StepName, StepStatus, TurnStatus
+from perdure.session.model import (
+    ErrorInfo,
+    InterruptKind,
+    InterruptStatus,
+    RecordStatus,
+    StepName,
+    StepStatus,
+    TurnStatus,
+)
+from perdure.session.runner import QuestionWait
 from perdure.session.state import (
     AnnounceEnd,
+    BeginLeg,
     BeginTurn,
     BlockSession,
     Call,
@@ -25,22 +35,30 @@ from perdure.session.state import (
     Ending,
     EndTurn,
     Input,
+    LateQuestion,
     ModelBlocked,
+    ModelFinished,
     ModelStep,
     ModelStepSettled,
     OpenTurn,
     PutRecord,
     PutStep,
+    Question,
     RaiseInterrupt,
+    RaiseQuestion,
     RequestedCall,
+    RequestedQuestion,
     SessionState,
     SettleInterrupt,
+    SettleQuestion,
     SuspendTurn,
     UnblockSession,
 )
 
 PHASES = {StepStatus.PENDING: CallPhase.DUE, StepStatus.RUNNING: CallPhase.STARTED}
 """What the open step of a call says about the call."""
+
+WAITS = (StepName.AWAIT_TOOL_APPROVAL, StepName.AWAIT_ANSWER)
 
 
 @dataclass
@@ -49,11 +67,27 @@ class CallRow:
 
     requested: RequestedCall
     turn_id: str
+    leg: int
     phase: CallPhase
     attempts: int = 0
+    asks: int = 0
     approval_step_id: str | None = None
     interrupt_id: str | None = None
+    asking: InterruptKind | None = None
     record: RecordStatus | None = None
+    rank: int = 0
+
+
+@dataclass
+class QuestionRow:
+    """What is stored of a question."""
+
+    requested: RequestedQuestion
+    turn_id: str
+    leg: int
+    step_id: str
+    interrupt_id: str
+    settled: bool = False
     rank: int = 0
 
 
@@ -63,6 +97,8 @@ class TurnRow:
 
     turn_id: str
     number: int
+    leg: int = 1
+    raised: Counter[str] = field(default_factory=Counter[str])
     status: TurnStatus = TurnStatus.RUNNING
     ending: Ending | None = None
     error: ErrorInfo | None = None
@@ -75,6 +111,8 @@ class Journal:
         inbox: ids of accepted messages that have neither begun nor been dropped.
         steps: the last put of each step that was stored, in the order in which they were first stored.
         puts: every put of each step, ignored ones included.
+        questions: by the id of their interrupt.
+        waits: the last step that waits for a person, by who asks.
         records: every record put of each call, by step id.
         keeps_endings: whether ``AnnounceEnd`` is stored; an engine may do without.
     """
@@ -87,6 +125,9 @@ class Journal:
         self.turns: dict[str, TurnRow] = {}
         self.open_turn: TurnRow | None = None
         self.calls: dict[str, CallRow] = {}
+        self.questions: dict[str, QuestionRow] = {}
+        self.settled_questions: Counter[str] = Counter()
+        self.waits: dict[str, str] = {}
         self.steps: dict[str, PutStep] = {}
         self.puts: dict[str, list[PutStep]] = defaultdict(list)
         self.records: dict[str, list[PutRecord]] = defaultdict(list)
@@ -103,9 +144,13 @@ class Journal:
     def apply(self, given: Input, commands: Iterable[Command]) -> None:
         """One transaction."""
         asked: dict[str, RequestedCall] = {}
+        self._asked: dict[str, RequestedQuestion] = {}
         if isinstance(given, ModelStepSettled) and isinstance(given.outcome, ModelBlocked):
             for requested in given.outcome.calls:
                 asked.setdefault(requested.call_id, requested)
+        if isinstance(given, ModelStepSettled) and isinstance(given.outcome, ModelBlocked | ModelFinished):
+            for question in given.outcome.questions:
+                self._asked.setdefault(question.question_id, question)
         for command in commands:
             self._apply(command, asked)
 
@@ -116,10 +161,21 @@ class Journal:
                 self._follow_call(command, asked)
             case PutRecord():
                 self._put_record(command)
-            case RaiseInterrupt(interrupt_id, call_id):
-                self.raised.append(interrupt_id)
-                self.interrupts.setdefault(interrupt_id, [])
-                self._row(call_id).interrupt_id = interrupt_id
+            case RaiseInterrupt():
+                self._raise(command.interrupt_id, command.call_id)
+                self._wait(command, asked)
+            case RaiseQuestion(interrupt_id, question_id, step_id):
+                self._raise(interrupt_id, question_id)
+                turn = self._open_turn()
+                row = QuestionRow(self._asked[question_id], turn.turn_id, turn.leg, step_id, interrupt_id)
+                row.settled = row.requested.wait is QuestionWait.NEXT_TURN
+                self.questions[interrupt_id] = row
+            case SettleQuestion(interrupt_id, question_id):
+                self.settled_questions[interrupt_id] += 1
+                row = self.questions[interrupt_id]
+                row.settled = True
+                if question_id is not None:
+                    row.rank = self._next_rank()
             case SettleInterrupt(interrupt_id, status):
                 self.interrupts.setdefault(interrupt_id, []).append(status)
             case BeginTurn(turn_id, number):
@@ -127,6 +183,8 @@ class Journal:
                 if turn_id in self.inbox:
                     self.inbox.remove(turn_id)
                 self.open_turn = self.turns[turn_id] = TurnRow(turn_id, number)
+            case BeginLeg(turn_id, leg):
+                self.turns[turn_id].leg = leg
             case SuspendTurn(turn_id):
                 self.turns[turn_id].status = TurnStatus.WAITING
             case ContinueTurn(turn_id):
@@ -157,35 +215,61 @@ class Journal:
 
     def _follow_call(self, put: PutStep, asked: dict[str, RequestedCall]) -> None:
         """Keeps the call's row in line with its steps."""
-        if put.call_id is None or put.turn_id is None:
+        if put.call_id is None:
             return
-        step_id = call_step_id(put.turn_id, put.call_id)
-        if step_id not in self.calls:
-            self.calls[step_id] = CallRow(asked[put.call_id], put.turn_id, CallPhase.DUE)
-        row = self.calls[step_id]
-        if put.name is StepName.AWAIT_TOOL_APPROVAL:
-            row.approval_step_id = put.step_id
-            if not put.status.settled:
-                row.phase = CallPhase.AWAITING
-        elif not put.status.settled and row.record is None:
+        if put.name in WAITS:
+            self.waits[put.call_id] = put.step_id
+            return
+        row = self._row(put.call_id, asked)
+        if not put.status.settled and row.record is None:
             row.phase, row.attempts = PHASES[put.status], put.attempts
+
+    def _raise(self, interrupt_id: str, asker_id: str) -> None:
+        self.raised.append(interrupt_id)
+        self.interrupts.setdefault(interrupt_id, [])
+        self._open_turn().raised[asker_id] += 1
+
+    def _wait(self, raised: RaiseInterrupt, asked: dict[str, RequestedCall]) -> None:
+        row = self._row(raised.call_id, asked)
+        row.phase, row.asking, row.interrupt_id = CallPhase.AWAITING, raised.kind, raised.interrupt_id
+        row.approval_step_id = self.waits[raised.call_id]
+        row.asks += raised.in_the_middle
 
     def _put_record(self, put: PutRecord) -> None:
         self.records[put.step_id].append(put)
         row = self.calls[put.step_id]
         if row.record is None:
-            settled = [call for call in self.calls.values() if call.turn_id == row.turn_id and call.record is not None]
-            row.phase, row.record, row.rank = CallPhase.SETTLED, put.status, len(settled) + 1
+            row.rank = self._next_rank()
+            row.phase, row.record = CallPhase.SETTLED, put.status
 
-    def _row(self, call_id: str) -> CallRow:
+    def _next_rank(self) -> int:
+        turn = self._open_turn()
+        records = [row for row in self.calls_of(turn.turn_id).values() if row.record is not None]
+        return len(records) + sum(row.rank > 0 for row in self.questions_of(turn.turn_id).values()) + 1
+
+    def _open_turn(self) -> TurnRow:
         assert self.open_turn is not None
-        return self.calls[call_step_id(self.open_turn.turn_id, call_id)]
+        return self.open_turn
+
+    def _row(self, call_id: str, asked: dict[str, RequestedCall]) -> CallRow:
+        turn = self._open_turn()
+        step_id = call_step_id(turn.turn_id, call_id, turn.leg)
+        if step_id not in self.calls:
+            self.calls[step_id] = CallRow(asked[call_id], turn.turn_id, turn.leg, CallPhase.DUE)
+        return self.calls[step_id]
 
     # ------------------------------------------------------------ reading
 
     def calls_of(self, turn_id: str) -> dict[str, CallRow]:
-        """The calls of a turn by call id, in the order in which they were asked for."""
-        return {row.requested.call_id: row for row in self.calls.values() if row.turn_id == turn_id}
+        """The calls of a turn's last leg by call id, in the order in which they were asked for."""
+        rows = (row for row in self.calls.values() if (row.turn_id, row.leg) == (turn_id, self.turns[turn_id].leg))
+        return {row.requested.call_id: row for row in rows}
+
+    def questions_of(self, turn_id: str) -> dict[str, QuestionRow]:
+        """The questions of a turn's last leg by question id, in the order in which they were asked."""
+        leg = self.turns[turn_id].leg
+        rows = (row for row in self.questions.values() if (row.turn_id, row.leg) == (turn_id, leg))
+        return {row.requested.question_id: row for row in rows}
 
     def steps_of(self, turn_id: str) -> list[PutStep]:
         """The steps of a turn, in the order in which they were first stored."""
@@ -196,6 +280,21 @@ class Journal:
         calls = self.calls_of(turn_id)
         waiting = {row.requested.group for row in calls.values() if row.record is None}
         return {call_id for call_id, row in calls.items() if row.requested.group not in waiting}
+
+    def complete_questions(self, turn_id: str) -> set[str]:
+        """Likewise the questions that a live turn waits for and whose group has all its answers."""
+        questions = self.questions_of(turn_id).items()
+        live = {name: row for name, row in questions if row.requested.wait is QuestionWait.LIVE}
+        waiting = {row.requested.group for row in live.values() if not row.settled}
+        return {name for name, row in live.items() if row.rank and row.requested.group not in waiting}
+
+    def late(self) -> dict[str, QuestionRow]:
+        """The questions whose answers start turns, as far as they are open, by interrupt id."""
+        return {
+            name: row
+            for name, row in self.questions.items()
+            if row.requested.wait is QuestionWait.NEXT_TURN and not self.interrupts[name]
+        }
 
     def pending_interrupts(self) -> list[str]:
         return [interrupt_id for interrupt_id, ends in self.interrupts.items() if not ends]
@@ -208,6 +307,10 @@ class Journal:
             turns=len(self.begun),
             await_step_id=waits[-1].step_id if waits else None,
             turn=None if self.open_turn is None else self._rebuild_turn(self.open_turn),
+            late={
+                name: LateQuestion(row.turn_id, row.step_id, row.interrupt_id, row.requested.kind)
+                for name, row in self.late().items()
+            },
             closed=self.closed,
             blocked=self.blocked,
         )
@@ -224,9 +327,12 @@ class Journal:
             turn_id=row.turn_id,
             number=row.number,
             steps=len(steps),
+            leg=row.leg,
             model=ModelStep(models[-1].step_id, models[-1].attempts) if models else None,
             calls=calls,
-            settled=sum(call.settled for call in calls.values()),
+            questions={name: self._rebuild_question(one) for name, one in self.questions_of(row.turn_id).items()},
+            raised=dict(row.raised),
+            settled=self._next_rank() - 1,
             ending=row.ending if self.keeps_endings else None,
             suspended=row.status is TurnStatus.WAITING,
         )
@@ -235,13 +341,28 @@ class Journal:
         asked = row.requested
         call = Call(
             call_id=asked.call_id,
-            step_id=call_step_id(row.turn_id, asked.call_id),
+            step_id=call_step_id(row.turn_id, asked.call_id, row.leg),
             group=asked.group,
             effect=asked.effect,
             max_attempts=asked.max_attempts,
             phase=row.phase,
             attempts=row.attempts,
+            asks=row.asks,
             approval_step_id=row.approval_step_id,
             interrupt_id=row.interrupt_id,
+            asking=row.asking,
         )
         return replace(call, record=row.record, rank=row.rank, handed_out=row.record is not None and handed_out)
+
+    def _rebuild_question(self, row: QuestionRow) -> Question:
+        asked = row.requested
+        return Question(
+            question_id=asked.question_id,
+            step_id=row.step_id,
+            interrupt_id=row.interrupt_id,
+            kind=asked.kind,
+            group=asked.group,
+            wait=asked.wait,
+            settled=row.settled,
+            rank=row.rank,
+        )

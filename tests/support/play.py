@@ -18,6 +18,7 @@ from perdure.session.model import (
     ErrorInfo,
     InterruptKind,
     JsonObject,
+    JsonValue,
     MessageRole,
     TurnStatus,
     Usage,
@@ -25,6 +26,7 @@ from perdure.session.model import (
 )
 from perdure.session.policy import RetryPolicy, ToolEffect
 from perdure.session.runner import (
+    Answer,
     Approval,
     CallRecord,
     CallRequest,
@@ -36,6 +38,10 @@ from perdure.session.runner import (
     LiveTurn,
     NewMessage,
     Progress,
+    Question,
+    QuestionWait,
+    Settled,
+    ToolAsked,
     ToolOutcome,
     ToolRaised,
     ToolSucceeded,
@@ -48,7 +54,7 @@ FAST_RETRY = RetryPolicy(first_delay=timedelta(0))
 
 @dataclass(frozen=True)
 class PlayCall:
-    """A tool call of a play.  ``body`` gets the call id and the attempt."""
+    """A tool call of a play.  ``body`` gets the call id and the attempt; it may return a ``ToolAsked``."""
 
     name: str
     body: Callable[[str, int], Awaitable[object]]
@@ -56,6 +62,7 @@ class PlayCall:
     ask: InterruptKind | None = None
     timeout: timedelta | None = None
     retry: RetryPolicy = FAST_RETRY
+    path: str = ""
 
 
 Script = Callable[["Play"], Awaitable[None]]
@@ -68,6 +75,7 @@ class PlayRunner:
         self.script = script
         self.model_calls: list[str] = []
         self.opened = 0
+        self.starts: list[TurnStart] = []
         self._definition = definition
 
     def definition(self) -> str:
@@ -78,6 +86,7 @@ class PlayRunner:
 
     async def open_turn(self, start: TurnStart, log: TurnLog) -> LiveTurn:
         self.opened += 1
+        self.starts.append(start)
         play = Play(self, start, log)
         await play.open()
         return play
@@ -106,17 +115,36 @@ class _Pending:
     reported: bool = False
 
 
+@dataclass
+class _Asked:
+    question: Question
+    answer: asyncio.Future[Answer] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+    reported: bool = False
+
+
 class Play:
-    """One live turn."""
+    """One live turn.
+
+    Attributes:
+        approvals: what each call got with its last run.
+        carry: what the next leg gets.
+    """
 
     def __init__(self, runner: PlayRunner, start: TurnStart, log: TurnLog) -> None:
         self.start = start
         self._runner = runner
         self._log = log
         self._pending: dict[str, _Pending] = {}
+        self._asked: dict[str, _Asked] = {}
+        self._later: list[Question] = []
+        """Asked, and not waited for."""
+        self._next: list[Question] = []
+        """For the next leg."""
+        self.approvals: dict[str, Approval | None] = {}
+        self.carry: str | None = None
         self._messages: list[NewMessage] = []
         self._keys: list[str] = []
-        self._said = 0
+        self._said = start.leg_length
         self._busy = 1
         """Parts of the script that do not wait for records."""
         self._changed = asyncio.Event()
@@ -133,12 +161,20 @@ class Play:
             for call in recorded.calls
             if call.record is not None and call.request.group not in waiting
         }
-        self._unused = set(self._models) | set(self._known)
+        self._known_questions = {asked.question.question_id: asked for asked in recorded.questions}
+        open_groups = {asked.question.group for asked in recorded.questions if asked.answer is None}
+        self._answers = {
+            name: asked.answer
+            for name, asked in self._known_questions.items()
+            if asked.answer is not None and asked.question.group not in open_groups
+        }
+        self._unused = set(self._models) | set(self._known) | {f"?{name}" for name in self._known_questions}
         self._task = asyncio.create_task(self._run())
 
     async def _run(self) -> None:
         try:
-            self.say(self.start.message.text, MessageRole.USER)
+            if self.start.leg == 1:
+                self.say(self.start.message.text, MessageRole.USER)
             await self._runner.script(self)
         finally:
             self._busy -= 1
@@ -149,6 +185,21 @@ class Play:
     def say(self, text: str, role: MessageRole = MessageRole.ASSISTANT) -> None:
         self._messages.append(_message(self._said, role, text, self._log.now_ms()))
         self._said += 1
+
+    async def together(self, *branches: Awaitable[None]) -> None:
+        """Parts of the script that go on each by itself."""
+        self._busy += len(branches) - 1
+        going = len(branches)
+
+        async def run(branch: Awaitable[None]) -> None:
+            nonlocal going
+            await branch
+            going -= 1
+            if going:  # The last one goes on as the script.
+                self._busy -= 1
+                self._changed.set()
+
+        await asyncio.gather(*map(run, branches))
 
     def nudge(self) -> None:
         """The script has news although nobody drives it."""
@@ -183,6 +234,7 @@ class Play:
                 retry=call.retry,
                 timeout=call.timeout,
                 ask=call.ask,
+                path=call.path,
             )
             known = self._known.get(call_id)
             if known is not None and known.request.tool_name != call.name:
@@ -203,25 +255,72 @@ class Play:
         finally:
             self._busy += 1
 
+    async def ask(
+        self,
+        *question_ids: str,
+        group: str = "questions",
+        kind: InterruptKind = InterruptKind.LONG_RUNNING,
+        path: str = "",
+    ) -> list[Answer]:
+        """Questions of one group that this invocation waits for."""
+        for question_id in question_ids:
+            self._unused.discard(f"?{question_id}")
+            known = self._known_questions.get(question_id)
+            question = self._question(question_id, group, kind, QuestionWait.LIVE, path)
+            asked = self._asked[question_id] = _Asked(question, reported=known is not None)
+            if question_id in self._answers:
+                asked.answer.set_result(self._answers[question_id])
+        self._busy -= 1
+        self._changed.set()
+        try:
+            return [await self._asked[question_id].answer for question_id in question_ids]
+        finally:
+            self._busy += 1
+
+    def ask_later(self, question_id: str, kind: InterruptKind = InterruptKind.LONG_RUNNING) -> None:
+        """A question whose answer starts a turn.  Asked again by each replay, as the contract allows."""
+        self._later.append(self._question(question_id, "later", kind, QuestionWait.NEXT_TURN))
+
+    def ask_next(self, *question_ids: str, kind: InterruptKind = InterruptKind.INPUT, path: str = "") -> None:
+        """Questions whose answers the next leg gets, once this one has ended."""
+        self._next += [self._question(name, "next", kind, QuestionWait.NEXT_LEG, path) for name in question_ids]
+
+    def _question(
+        self, question_id: str, group: str, kind: InterruptKind, wait: QuestionWait, path: str = ""
+    ) -> Question:
+        return Question(
+            question_id=question_id,
+            kind=kind,
+            group=group,
+            wait=wait,
+            tool_name=f"ask_{question_id}",
+            arguments={"id": question_id},
+            agent_name="player",
+            path=path,
+            hint=f"what about {question_id}?",
+        )
+
     # ------------------------------------------------------------ LiveTurn
 
-    async def drive(self, step_id: str, records: Sequence[CallRecord], attempt: int = 1) -> DriveResult:
+    async def drive(self, step_id: str, records: Sequence[Settled], attempt: int = 1) -> DriveResult:
         self._step_id = step_id
         self.hand_out(records)
         while True:
             await asyncio.sleep(0)
             if self._task.done():
                 return self._finished()
-            new = tuple(pending.request for pending in self._pending.values() if not pending.reported)
-            if self._busy == 0 and (new or all(not p.record.done() for p in self._open())):
-                for pending in self._pending.values():
-                    pending.reported = True
-                return DriveBlocked(self._progress(), new)
+            if self._busy == 0:
+                return self._blocked()
             self._changed.clear()
             await asyncio.wait({self._task, asyncio.ensure_future(self._changed.wait())}, return_when="FIRST_COMPLETED")
 
-    def _open(self) -> list[_Pending]:
-        return [pending for pending in self._pending.values() if not pending.record.done()]
+    def _blocked(self) -> DriveResult:
+        calls = tuple(pending.request for pending in self._pending.values() if not pending.reported)
+        questions = [asked.question for asked in self._asked.values() if not asked.reported]
+        for entry in (*self._pending.values(), *self._asked.values()):
+            entry.reported = True
+        later, self._later = self._later, []
+        return DriveBlocked(self._progress(), calls, questions=(*questions, *later))
 
     def _finished(self) -> DriveResult:
         error = self._task.exception()
@@ -229,15 +328,20 @@ class Play:
             raise error
         if error is not None:
             return DriveFailed(self._progress(), ErrorInfo(code=type(error).__name__, message=str(error)))
-        return DriveFinished(self._progress())
+        return DriveFinished(self._progress(), (*self._later, *self._next), self.carry)
 
     def _progress(self) -> Progress:
         messages, self._messages = tuple(self._messages), []
         keys, self._keys = tuple(self._keys), []
         return Progress(messages, (), keys)
 
-    def hand_out(self, records: Sequence[CallRecord]) -> None:
+    def hand_out(self, records: Sequence[Settled]) -> None:
         for record in records:
+            if isinstance(record, Answer):
+                answer = self._asked[record.question_id].answer
+                if not answer.done():
+                    answer.set_result(record)
+                continue
             future = self._pending[record.call_id].record
             if not future.done():
                 future.set_result(record)
@@ -263,12 +367,15 @@ class Play:
         raise NonDeterminismError(f"{step} did not come back", step=step, expected=step, found=None)
 
     async def call_tool(self, call_id: str, attempt: int, approval: Approval | None) -> ToolOutcome:
+        self.approvals[call_id] = approval
         try:
             result = await self._pending[call_id].call.body(call_id, attempt)
         except ToolExecutionError as error:
             return ToolRaised(ErrorInfo(code="tool", message=str(error)), final=True)
         except Exception as error:  # noqa: BLE001 - a tool may raise anything
             return ToolRaised(ErrorInfo(code=type(error).__name__, message=str(error)), final=False)
+        if isinstance(result, ToolAsked):
+            return result
         return ToolSucceeded(json.dumps(result), result)
 
     def stored(self) -> None:
@@ -277,6 +384,17 @@ class Play:
     async def close(self) -> None:
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
+
+
+def asks(
+    kind: InterruptKind = InterruptKind.CONFIRMATION,
+    *,
+    hint: str = "really?",
+    payload: JsonValue = None,
+    outcome: str = '"asked"',
+) -> ToolAsked:
+    """What a body returns that asks a person."""
+    return ToolAsked(kind, hint, payload, outcome)
 
 
 def _message(ordinal: int, role: MessageRole, text: str, now_ms: int) -> NewMessage:

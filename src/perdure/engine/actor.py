@@ -12,34 +12,33 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 from datetime import timedelta
-from typing import assert_never
 
 from perdure.clock import Clock, to_ms
-from perdure.engine.book import TurnBook, restore_book, restore_state
+from perdure.engine.arrivals import Arrival, inbox_arrival
+from perdure.engine.attachments import NOTHING, Attachment, SessionFacts
+from perdure.engine.book import TurnBook, next_deadline_ms, restore_book, restore_state
 from perdure.engine.feed import FeedHub, SessionFeed
 from perdure.engine.limits import ensure_storable_messages
-from perdure.engine.running import Arrival, RunningSteps
-from perdure.engine.scribe import NOTHING, Attachment, Draft, SessionFacts
+from perdure.engine.running import RunningSteps
+from perdure.engine.scribe import Draft
 from perdure.engine.turn_log import StoreTurnLog
 from perdure.errors import EngineError, UsageError
 from perdure.faults import DurableWrite
 from perdure.session.flow import reduce
-from perdure.session.model import NO_USAGE, SessionStatus, TurnStatus, UserMessage
-from perdure.session.runner import AgentSessionFlow, Approval, ClosedCall, NewMessage
+from perdure.session.model import NO_USAGE, Interrupt, InterruptStatus, SessionStatus, TurnStatus, UserMessage
+from perdure.session.runner import AgentSessionFlow, ClosedCall, NewMessage
 from perdure.session.state import (
     AttemptFailed,
     AttemptStarted,
+    CallAsked,
     CallPhase,
     CallSettled,
-    CancelRequested,
     CheckCode,
-    CloseRequested,
     Command,
     DrainRequested,
     DropTurn,
     EndTurn,
     HandOut,
-    InterruptAnswered,
     InterruptExpired,
     MessageArrived,
     ModelStepSettled,
@@ -50,7 +49,7 @@ from perdure.session.state import (
     TakenOver,
     TurnHasNews,
 )
-from perdure.store.base import ClaimedSession, InboxItem, InboxKind, SessionStore, SessionWrite
+from perdure.store.base import ClaimedSession, InboxItem, SessionStore, SessionWrite
 
 FLUSH_DELAY = timedelta(milliseconds=50)
 """How long a text delta or a model call's record waits for a write to go along with before it gets its own."""
@@ -65,7 +64,7 @@ class _Signal(enum.Enum):
     """What waits for a write has waited long enough."""
 
 
-_TOOL_NEWS = (AttemptStarted, AttemptFailed, CallSettled)
+_TOOL_NEWS = (AttemptStarted, AttemptFailed, CallAsked, CallSettled)
 
 
 class _Mailbox(asyncio.Queue["Arrival | _Signal"]):
@@ -117,6 +116,8 @@ class SessionActor:
         self._book: TurnBook | None = None
         self._messages: dict[str, UserMessage] = {}
         """Of turns that have not begun, by turn id."""
+        self._late: dict[str, Interrupt] = {}
+        """Pending interrupts that outlived the turn that raised them, or will."""
         self._message_count = claimed.message_count
         self._seen_position = 0
         self._arrivals = _Mailbox()
@@ -190,14 +191,20 @@ class SessionActor:
         assert claimed is not None
         if claimed.turn is not None:
             recorded = await self._store.read_recorded_turn(self.session_id, claimed.turn.turn_id)
-            asked = (call.interrupt_id for call in claimed.calls if call.phase is CallPhase.AWAITING)
+            asked = [call.interrupt_id for call in claimed.calls if call.phase is CallPhase.AWAITING]
+            asked += [question.interrupt_id for question in claimed.questions if not question.settled]
             # Also those that are answered by now: the answer is in the inbox, or about to come.
             interrupts = [await self._store.read_interrupt(self.session_id, name) for name in asked if name is not None]
             self._book = restore_book(claimed, recorded, interrupts)
             self.state = restore_state(claimed, self._book)
+        for late in claimed.late:
+            self._late[late.interrupt_id] = await self._store.read_interrupt(self.session_id, late.interrupt_id)
         self._arrivals.put_nowait(Arrival(TakenOver(claimed.check, claimed.lost)))
         self._put_items(claimed.inbox)
         self._set_deadline_timer()
+        deadline_ms = self._next_deadline_ms()
+        if deadline_ms is not None and deadline_ms <= self._clock.now_ms():
+            self.poke()  # It may be all that this session was claimed for.
 
     async def _one_step(self, linger: timedelta) -> None:
         arrival: Arrival | _Signal | None
@@ -238,15 +245,23 @@ class SessionActor:
         self._looks = False
         self._put_items(await self._store.read_inbox(self.lease, self._seen_position))
         now = self._clock.now_ms()
-        for interrupt in self._book.pending() if self._book is not None else ():
+        for interrupt in self._pending():
             if interrupt.deadline is not None and to_ms(interrupt.deadline) <= now:
                 attachment = Attachment(kinds=(DurableWrite.INTERRUPT_SETTLED,))
                 self._arrivals.put_nowait(Arrival(InterruptExpired(interrupt.interrupt_id), attachment))
 
+    def _pending(self) -> list[Interrupt]:
+        """The interrupts that nobody has answered yet, as far as is known here."""
+        late = [one for one in self._late.values() if one.status is InterruptStatus.PENDING]
+        return [*(self._book.pending() if self._book is not None else ()), *late]
+
+    def _next_deadline_ms(self) -> int | None:
+        return next_deadline_ms(self._pending())
+
     def _put_items(self, items: Sequence[InboxItem]) -> None:
         for item in items:
             self._seen_position = item.position
-            self._arrivals.put_nowait(_arrival_of(item))
+            self._arrivals.put_nowait(inbox_arrival(item))
 
     async def _apply(self, arrivals: Sequence[Arrival]) -> None:
         """One step of the loop: reduce, write, then run."""
@@ -261,7 +276,8 @@ class SessionActor:
             self._cancel_flush()
         commands = [command for _, follow in taken for command in follow]
         if self._may_release():
-            write = replace(write, kinds=(*write.kinds, DurableWrite.SESSION_RELEASED), release=True)
+            kinds = (*write.kinds, DurableWrite.SESSION_RELEASED)
+            write = replace(write, kinds=kinds, release=True, wake_at_ms=self._next_deadline_ms())
         if _is_begin_only(write, commands):
             # Nothing outside depends on it yet: a model call may be repeated, and later writes wait for this one.
             self._running.start(f"begin {write.turn_id}", self._commit(write, draft.now_ms))
@@ -285,7 +301,11 @@ class SessionActor:
         if arrival.attachment.message is not None:
             turn_id, message = arrival.attachment.message
             self._messages[turn_id] = message
-        if isinstance(arrival.given, (ModelStepSettled, CallSettled)):
+        if isinstance(arrival.given, MessageArrived):
+            for interrupt_id in self._late.keys() & set(arrival.given.answers):
+                # As it was answered, with who and when.
+                self._late[interrupt_id] = await self._store.read_interrupt(self.session_id, interrupt_id)
+        if isinstance(arrival.given, (ModelStepSettled, CallAsked, CallSettled)):
             # Without its task the session may be released with this very write.
             self._running.forget(arrival.given.step_id)
         self.state, commands = reduce(self.state, arrival.given)
@@ -340,6 +360,7 @@ class SessionActor:
             self._feed,
             self._book,
             self._messages,
+            self._late,
             self._message_count,
             self._clock.now_ms(),
         )
@@ -350,8 +371,9 @@ class SessionActor:
         start = book.start
         first, new = start.history_length, draft.new_items
         stored = await self._store.read_history(self.session_id, first, first + book.stored_messages - len(new))
-        records = book.records
-        calls = [ClosedCall(request, records[call_id]) for call_id, request in book.requests.items()]
+        earlier = await self._store.read_earlier_calls(self.session_id, start.turn_id) if start.leg > 1 else ()
+        calls = [ClosedCall(call.request, call.record) for call in earlier if call.record is not None]
+        calls += [ClosedCall(request, book.records[call_id]) for call_id, request in book.requests.items()]
 
         def close(calls: Sequence[ClosedCall]) -> tuple[NewMessage, ...]:
             return self._flow.runner.closing_messages(
@@ -378,7 +400,7 @@ class SessionActor:
                 left,
                 kinds=(*left.kinds, DurableWrite.SESSION_RELEASED),
                 release=True,
-                wake_at_ms=self._book.next_deadline_ms() if self._book is not None else None,
+                wake_at_ms=self._next_deadline_ms(),
             )
         )
         self.released = True
@@ -389,7 +411,7 @@ class SessionActor:
             self._clock,
             book,
             self._feed,
-            fresh=book.sequence == 0 and not book.requests and book.stored_messages == 0,
+            fresh=book.is_new,
             flush_soon=self._flush_soon,
             news=lambda: self._arrivals.put_nowait(Arrival(TurnHasNews(book.turn_id))),
         )
@@ -435,37 +457,11 @@ class SessionActor:
         if self._deadline_timer is not None:
             self._deadline_timer.cancel()
             self._deadline_timer = None
-        deadline_ms = self._book.next_deadline_ms() if self._book is not None else None
+        deadline_ms = self._next_deadline_ms()
         if deadline_ms is not None:
             delay = max(0, deadline_ms - self._clock.now_ms() + 1) / 1000
             loop = asyncio.get_running_loop()
             self._deadline_timer = loop.call_later(delay, self._arrivals.put_nowait, _Signal.LOOK)
-
-
-def _arrival_of(item: InboxItem) -> Arrival:
-    match item.kind:
-        case InboxKind.MESSAGE:
-            assert item.turn_id is not None
-            assert item.message is not None
-            return Arrival(MessageArrived(item.turn_id), Attachment(message=(item.turn_id, item.message)))
-        case InboxKind.ANSWER:
-            assert item.interrupt_id is not None
-            attachment = Attachment(
-                kinds=(DurableWrite.INTERRUPT_SETTLED,),
-                consumed=(item.position,),
-                approval=Approval(item.payload) if item.approved else None,
-                rejection=item.rejection,
-                resolved_by=item.resolved_by,
-                resolved_at_ms=item.resolved_at_ms,
-                response={"approved": item.approved, "payload": item.payload, "message": item.rejection},
-            )
-            return Arrival(InterruptAnswered(item.interrupt_id, item.approved), attachment)
-        case InboxKind.CANCEL:
-            return Arrival(CancelRequested(item.turn_id), Attachment(consumed=(item.position,)))
-        case InboxKind.CLOSE:
-            return Arrival(CloseRequested(), Attachment(consumed=(item.position,)))
-        case _:
-            assert_never(item.kind)
 
 
 def _is_begin_only(write: SessionWrite, commands: Sequence[Command]) -> bool:

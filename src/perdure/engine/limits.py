@@ -12,8 +12,8 @@ from dataclasses import replace
 from perdure.engine.steps import ToolStepResult
 from perdure.errors import UsageError
 from perdure.session.model import ErrorInfo, RecordStatus
-from perdure.session.runner import CallRequest, NewMessage
-from perdure.store.codec import call_request_to_json, ensure_fits, to_json
+from perdure.session.runner import CallRequest, NewMessage, Question, ToolAsked
+from perdure.store.codec import call_request_to_json, ensure_fits, question_to_json, to_json
 
 
 def storable_result(result: ToolStepResult, tool_name: str) -> ToolStepResult:
@@ -29,6 +29,18 @@ def storable_result(result: ToolStepResult, tool_name: str) -> ToolStepResult:
         error = ErrorInfo(code=refusal.code, message=refusal.message, facts=dict(refusal.facts))
         return ToolStepResult(RecordStatus.FAILED, None, None, error)
     return result
+
+
+def storable_asked(asked: ToolAsked, tool_name: str) -> ToolAsked | ToolStepResult:
+    """What a tool asks, or the failure of its call if that cannot be stored."""
+    where = f"what tool {tool_name!r} asks"
+    try:
+        ensure_fits(asked.outcome, where)
+        ensure_fits(to_json({"hint": asked.hint, "payload": asked.payload}, where), where)
+    except UsageError as refusal:
+        error = ErrorInfo(code=refusal.code, message=refusal.message, facts=dict(refusal.facts))
+        return ToolStepResult(RecordStatus.FAILED, None, None, error)
+    return asked
 
 
 def ensure_storable_messages(messages: Iterable[NewMessage]) -> None:
@@ -55,3 +67,16 @@ def ensure_storable_calls(calls: Sequence[CallRequest]) -> None:
     for call in calls:
         where = f"the arguments of a call of tool {call.tool_name!r}"
         ensure_fits(call_request_to_json(call, where), where)
+
+
+def ensure_storable_questions(questions: Sequence[Question], carry: str | None = None) -> None:
+    """Checks questions, and what a leg hands on.
+
+    Raises:
+        PayloadTooLarge, ValueNotStorable: names the question by who asks.
+    """
+    for question in questions:
+        where = f"a question of {question.tool_name!r}"
+        ensure_fits(question_to_json(question, where), where)
+    if carry is not None:
+        ensure_fits(carry, "what the invocation hands on to the next one")

@@ -7,41 +7,46 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import assert_never
 
-from perdure.engine.book import TurnBook, max_attempts_of
-from perdure.engine.limits import ensure_storable_calls, ensure_storable_messages, storable_result
-from perdure.engine.scribe import NOTHING, Attachment
+from perdure.engine.arrivals import Arrival, error_info, model_arrival, not_run
+from perdure.engine.attachments import Attachment
+from perdure.engine.book import TurnBook
+from perdure.engine.limits import (
+    ensure_storable_calls,
+    ensure_storable_messages,
+    ensure_storable_questions,
+    storable_asked,
+    storable_result,
+)
 from perdure.engine.steps import ToolStepResult, run_tool_step
-from perdure.errors import EngineError, LeaseLost, NonDeterminismError, PerdureError, StoreError
+from perdure.errors import EngineError, LeaseLost, NonDeterminismError, StoreError
 from perdure.faults import DurableWrite, InjectedFault
-from perdure.session.model import TOOL_CALL_NOT_RUN_ERROR_PREFIX, ErrorInfo, RecordStatus
 from perdure.session.runner import (
     AgentFrameworkRunner,
-    CallRecord,
     DriveBlocked,
     DriveFailed,
     DriveFinished,
     DriveResult,
     LiveTurn,
+    QuestionWait,
+    Settled,
+    ToolAsked,
     TurnLog,
 )
 from perdure.session.state import (
     AttemptFailed,
     AttemptStarted,
+    CallAsked,
     CallSettled,
     CheckCode,
     CodeDiffers,
     CodeFits,
     HandOut,
     Input,
-    ModelBlocked,
     ModelFailed,
-    ModelFinished,
     ModelStepSettled,
-    RequestedCall,
     RunCall,
     RunModel,
 )
@@ -51,15 +56,6 @@ ENGINE_FAULTS = (LeaseLost, StoreError, InjectedFault)
 
 CHECK = "check"
 """Key of the task that finds out whether the code fits."""
-
-
-@dataclass(frozen=True, slots=True)
-class Arrival:
-    """An input on its way into the reducer.  ``applied`` is told whether the reducer took it."""
-
-    given: Input
-    attachment: Attachment = NOTHING
-    applied: asyncio.Future[bool] | None = None
 
 
 class RunningSteps:
@@ -86,7 +82,7 @@ class RunningSteps:
         self._ended = ended
         self._open_log = open_log
         self._live: LiveTurn | None = None
-        self._late: list[CallRecord] = []
+        self._late: list[Settled] = []
         """Handed out while the live turn was being rebuilt."""
         self._opening = asyncio.Lock()
         self._tasks: dict[str, asyncio.Task[None]] = {}
@@ -118,7 +114,7 @@ class RunningSteps:
 
     def hand_out(self, command: HandOut, book: TurnBook) -> None:
         """Gives records to the live turn, which is being driven (or being rebuilt)."""
-        records = [book.records[call_id] for call_id in command.call_ids]
+        records = book.settled(command)
         if self._live is None:
             self._late.extend(records)
         else:
@@ -153,6 +149,7 @@ class RunningSteps:
     async def drop_turn(self) -> None:
         """Forgets the live turn.  A check of it would never end."""
         self.stop(CHECK)
+        self._late.clear()
         live, self._live = self._live, None
         if live is not None:
             await live.close()
@@ -202,10 +199,9 @@ class RunningSteps:
             rebuilt = self._live is None
             live = await self._open(book)
             # A live turn that was just rebuilt has all records from the journal.
-            records = [] if rebuilt else [book.records[call_id] for call_id in run.call_ids]
+            records = [] if rebuilt else book.settled(run)
             result = await live.drive(step_id, records, run.attempt)
-            ensure_storable_messages(result.progress.messages)
-            ensure_storable_calls(result.calls if isinstance(result, DriveBlocked) else ())
+            _check(result)
         except NonDeterminismError as error:
             self._code_differs(book, error)
         except ENGINE_FAULTS:
@@ -217,7 +213,7 @@ class RunningSteps:
         except Exception as error:  # noqa: BLE001 - ours or the framework's fault; the turn must end all the same
             self._model_failed(step_id, error)
         else:
-            self._post(_model_arrival(step_id, result))
+            self._post(model_arrival(step_id, result))
 
     async def _run_call(self, book: TurnBook, run: RunCall) -> None:
         try:
@@ -229,7 +225,7 @@ class RunningSteps:
         except ENGINE_FAULTS:
             raise
         except Exception as error:  # noqa: BLE001 - as above; the call did not run
-            self._call_settled(run.step_id, _not_run(error))
+            self._call_settled(run.step_id, not_run(error))
             return
         if run.single_attempt and not await self._tell(AttemptStarted(run.step_id), DurableWrite.ATTEMPT_STARTED):
             return
@@ -242,8 +238,13 @@ class RunningSteps:
             )
 
         request, approval = book.requests[run.call_id], book.approvals.get(run.call_id)
-        result = await run_tool_step(live, request, run.attempt, approval, try_again)
-        if result is not None:
+        result = await run_tool_step(live, request, run.attempt, approval, try_again, asks=run.asks)
+        if isinstance(result, ToolAsked):
+            result = storable_asked(result, request.tool_name)
+        if isinstance(result, ToolAsked):
+            attachment = Attachment(kinds=(DurableWrite.STEP_ASKED,), asked=result)
+            self._post(Arrival(CallAsked(run.step_id, result.kind), attachment))
+        elif result is not None:
             self._call_settled(run.step_id, storable_result(result, request.tool_name))
 
     async def _paused(self, pause: timedelta) -> bool:
@@ -285,39 +286,25 @@ class RunningSteps:
         self._post(Arrival(CodeDiffers(error_info(error), book.turn_id, unstarted)))
 
 
+def _check(result: DriveResult) -> None:
+    """Refuses what cannot be stored, or makes no sense.
+
+    Raises:
+        PayloadTooLarge, ValueNotStorable
+        EngineError: a question waits for something that there is not.
+    """
+    ensure_storable_messages(result.progress.messages)
+    if isinstance(result, DriveFailed):
+        return
+    ensure_storable_calls(result.calls if isinstance(result, DriveBlocked) else ())
+    ensure_storable_questions(result.questions, result.carry if isinstance(result, DriveFinished) else None)
+    wrong = QuestionWait.NEXT_LEG if isinstance(result, DriveBlocked) else QuestionWait.LIVE
+    for question in result.questions:
+        if question.wait is wrong:
+            raise EngineError(f"question {question.question_id!r} has no {wrong.value} invocation to wait in")
+
+
 def _stopped_by_us() -> bool:
     """Whether a cancellation was asked of this very task, rather than leaking out of something that it uses."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
-
-
-def error_info(error: BaseException) -> ErrorInfo:
-    """An exception as data: perdure's own with their code and facts, others by their type's name."""
-    if isinstance(error, PerdureError):
-        return ErrorInfo(code=error.code, message=error.message, facts=dict(error.facts))
-    return ErrorInfo(code=type(error).__name__, message=str(error) or type(error).__name__)
-
-
-def _not_run(error: Exception) -> ToolStepResult:
-    """The result of a call whose live turn could not be brought up."""
-    info = error_info(error)
-    message = f"{TOOL_CALL_NOT_RUN_ERROR_PREFIX}: {info.message}"
-    return ToolStepResult(RecordStatus.FAILED, None, None, info.model_copy(update={"message": message}))
-
-
-def _model_arrival(step_id: str, result: DriveResult) -> Arrival:
-    kinds = (DurableWrite.MODEL_STEP_SETTLED,)
-    match result:
-        case DriveBlocked(progress, calls, more):
-            requested = tuple(
-                RequestedCall(call.call_id, call.group, call.effect, max_attempts_of(call), call.ask) for call in calls
-            )
-            requests = {call.call_id: call for call in calls}
-            settled = ModelStepSettled(step_id, ModelBlocked(requested, more))
-            return Arrival(settled, Attachment(kinds=kinds, progress=progress, requests=requests))
-        case DriveFinished(progress):
-            return Arrival(ModelStepSettled(step_id, ModelFinished()), Attachment(kinds=kinds, progress=progress))
-        case DriveFailed(progress, error):
-            return Arrival(ModelStepSettled(step_id, ModelFailed(error)), Attachment(kinds=kinds, progress=progress))
-        case _:
-            assert_never(result)

@@ -4,24 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import timedelta
 
-from perdure.clock import to_datetime
+from perdure.engine.attachments import NOTHING, Attachment, SessionFacts
 from perdure.engine.book import TurnBook, step_error
 from perdure.engine.feed import SessionFeed
-from perdure.engine.steps import ToolStepResult
+from perdure.engine.reasons import reason_error
+from perdure.engine.waits import WaitsDraft
 from perdure.faults import DurableWrite
 from perdure.session.model import (
-    DEFAULT_REJECTION_MESSAGE,
-    OUTCOME_UNKNOWN_TOOL_RESULT,
-    TOOL_CALL_NOT_RUN_ERROR_PREFIX,
     AgentEventType,
     ErrorInfo,
     Interrupt,
-    InterruptStatus,
     JsonObject,
-    JsonValue,
     RecordStatus,
     StepName,
     StepStatus,
@@ -29,9 +23,10 @@ from perdure.session.model import (
     Usage,
     UserMessage,
 )
-from perdure.session.runner import Approval, CallRecord, CallRequest, ModelCall, NewMessage, Progress, TurnStart
+from perdure.session.runner import CallRecord, ModelCall, NewMessage, TurnStart
 from perdure.session.state import (
     AnnounceEnd,
+    BeginLeg,
     BeginTurn,
     BlockSession,
     Call,
@@ -40,19 +35,21 @@ from perdure.session.state import (
     ContinueTurn,
     DropMessage,
     Ending,
+    EndLeg,
     EndTurn,
     PutRecord,
     PutStep,
     RaiseInterrupt,
-    Reason,
+    RaiseQuestion,
     SessionState,
     SettleInterrupt,
+    SettleQuestion,
     SuspendTurn,
 )
 from perdure.store.base import (
     CallPut,
-    InterruptEnd,
-    InterruptPut,
+    LegBegin,
+    LegEnd,
     RecordPut,
     SessionPut,
     SessionWrite,
@@ -61,55 +58,14 @@ from perdure.store.base import (
     TurnChange,
 )
 
-
-@dataclass(frozen=True, slots=True)
-class Attachment:
-    """What comes with an input and is none of the reducer's business.
-
-    Attributes:
-        kinds: which durable writes the input itself is.
-        consumed: inbox positions that are done with once the input is applied.
-        message: of a message that arrived.
-        progress: of a model step.
-        requests: the calls that a model step asked for, by call id.
-        tool: how a tool step ended.
-        approval, rejection: what came with an answer.
-        resolved_by, resolved_at_ms, response: who gave the answer, when, and what it was.
-    """
-
-    kinds: tuple[DurableWrite, ...] = ()
-    consumed: tuple[int, ...] = ()
-    message: tuple[str, UserMessage] | None = None
-    progress: Progress | None = None
-    requests: dict[str, CallRequest] = field(default_factory=dict[str, CallRequest])
-    tool: ToolStepResult | None = None
-    approval: Approval | None = None
-    rejection: str | None = None
-    resolved_by: str | None = None
-    resolved_at_ms: int | None = None
-    response: JsonValue = None
-
-
-NOTHING = Attachment()
-
 _ENDED = {
     TurnStatus.COMPLETED: AgentEventType.TURN_COMPLETED,
     TurnStatus.FAILED: AgentEventType.TURN_FAILED,
     TurnStatus.CANCELLED: AgentEventType.TURN_CANCELLED,
 }
 
+_WAITS = (StepName.AWAIT_USER_MESSAGE, StepName.AWAIT_TOOL_APPROVAL, StepName.AWAIT_ANSWER)
 _STEP_OF_CALL = (StepName.CALL_TOOL, StepName.CALL_SINGLE_ATTEMPT_TOOL)
-
-
-@dataclass(frozen=True, slots=True)
-class SessionFacts:
-    """What a scribe knows of its session beside the open turn."""
-
-    session_id: str
-    incarnation: str
-    user_id: str
-    definition: str
-    interrupt_deadline: timedelta | None
 
 
 class Draft:
@@ -121,6 +77,7 @@ class Draft:
         feed: SessionFeed,
         book: TurnBook | None,
         messages: dict[str, UserMessage],
+        late: dict[str, Interrupt],
         message_count: int,
         now_ms: int,
     ) -> None:
@@ -135,13 +92,14 @@ class Draft:
         self._consumed: list[int] = []
         self._steps: list[StepPut] = []
         self._records: list[RecordPut] = []
-        self._interrupts: list[InterruptPut] = []
-        self._interrupt_ends: list[InterruptEnd] = []
+        self._waits = WaitsDraft(facts, late, self._show, now_ms)
         self._new_messages: list[NewMessage] = []
         self._dropped: list[str] = []
         self._begin: TurnBegin | None = None
         self._change: TurnChange | None = None
         self._ending: Ending | None = None
+        self._leg_end: LegEnd | None = None
+        self._leg_begin: LegBegin | None = None
         self._turn_id = book.turn_id if book is not None else None
         """Of the turn that the messages and model calls of this write belong to."""
         self._models: tuple[ModelCall, ...] = ()
@@ -161,6 +119,8 @@ class Draft:
         if book is None:
             return
         book.requests.update(attachment.requests)
+        # What a replay asks again is in the book already, as it was asked first.
+        book.questions = {**attachment.questions, **book.questions}
         if progress is None:
             return
         for control in progress.control_calls:
@@ -198,9 +158,13 @@ class Draft:
             case PutRecord():
                 self._put_record(command)
             case RaiseInterrupt():
-                self._raise_interrupt(command)
-            case SettleInterrupt(interrupt_id, status):
-                self._settle_interrupt(interrupt_id, status)
+                self._waits.raise_interrupt(self._open_book, command, self._attached)
+            case RaiseQuestion():
+                self._waits.raise_question(self._open_book, command)
+            case SettleInterrupt():
+                self._waits.settle_interrupt(self.book, command, self._attached)
+            case SettleQuestion():
+                self._waits.settle_question(self.book, command, self._attached)
             case BeginTurn(turn_id, number):
                 self._begin_turn(turn_id, number)
             case SuspendTurn(turn_id):
@@ -208,6 +172,14 @@ class Draft:
                 self._show_turn(AgentEventType.TURN_SUSPENDED, TurnStatus.WAITING)
             case ContinueTurn(turn_id):
                 self._change = TurnChange(turn_id, TurnStatus.RUNNING)
+            case EndLeg():
+                self._kinds.append(DurableWrite.LEG_ENDED)
+                self._open_book.next_carry = self._attached.carry
+                self._leg_end = LegEnd(self._attached.carry)
+            case BeginLeg(_, leg):
+                self._kinds.append(DurableWrite.LEG_STARTED)
+                self._leg_begin = LegBegin(leg)
+                self.book = self._open_book.next_leg()
             case AnnounceEnd(_, status, error):
                 self._ending = Ending(status, error)
             case EndTurn(turn_id, status, error):
@@ -239,7 +211,7 @@ class Draft:
         key = put.call_id or ""
         if put.name is StepName.RUN_MODEL and put.status.settled and self._attached.progress is not None:
             key = " ".join(self._attached.progress.model_keys)
-        waits = put.name in (StepName.AWAIT_USER_MESSAGE, StepName.AWAIT_TOOL_APPROVAL)
+        waits = put.name in _WAITS
         started = put.status is StepStatus.RUNNING or (waits and not put.status.settled)
         instant = put.name is StepName.RESUME_TURN
         self._steps.append(
@@ -262,12 +234,14 @@ class Draft:
         assert book is not None
         tool = self._attached.tool if put.reason is None else None
         assert (tool is None) == (put.reason is not None)
-        error = self._reason_error(put.reason) if put.reason is not None else (tool.error if tool else None)
+        error = tool.error if tool is not None else None
+        if put.reason is not None:
+            error = reason_error(put.reason, rejection=self._attached.rejection, asked=put.call_id in book.asked)
         record = CallRecord(
             call_id=put.call_id,
             sequence=book.next_sequence(),
             status=put.status,
-            outcome=tool.outcome if tool is not None else None,
+            outcome=tool.outcome if tool is not None else book.asked.get(put.call_id),
             error=error,
             settled_at_ms=self.now_ms,
         )
@@ -286,63 +260,6 @@ class Draft:
         )
         if DurableWrite.STEP_SETTLED not in self._kinds:
             self._kinds.append(DurableWrite.STEP_SETTLED)
-
-    def _reason_error(self, reason: Reason) -> ErrorInfo:
-        match reason:
-            case Reason.REJECTED:
-                message = self._attached.rejection or DEFAULT_REJECTION_MESSAGE
-            case Reason.EXPIRED:
-                message = f"{TOOL_CALL_NOT_RUN_ERROR_PREFIX}: nobody approved it before its deadline"
-            case Reason.NOT_RUN:
-                message = f"{TOOL_CALL_NOT_RUN_ERROR_PREFIX}: the turn ended first"
-            case Reason.STOPPED:
-                message = "the call was stopped because its turn ended"
-            case Reason.INTERRUPTED:
-                message = OUTCOME_UNKNOWN_TOOL_RESULT
-        return ErrorInfo(code=reason.value, message=message)
-
-    def _raise_interrupt(self, raised: RaiseInterrupt) -> None:
-        book = self.book
-        assert book is not None
-        request = book.requests[raised.call_id]
-        limit = self._facts.interrupt_deadline
-        deadline_ms = None if limit is None else self.now_ms + round(limit.total_seconds() * 1000)
-        interrupt = Interrupt(
-            interrupt_id=raised.interrupt_id,
-            kind=raised.kind,
-            turn_id=book.turn_id,
-            tool_name=request.tool_name,
-            tool_call_id=request.call_id,
-            arguments=request.arguments,
-            agent_name=request.agent_name,
-            hint=request.hint,
-            payload=request.payload,
-            created_at=to_datetime(self.now_ms),
-            deadline=None if deadline_ms is None else to_datetime(deadline_ms),
-        )
-        book.interrupts[raised.interrupt_id] = interrupt
-        self._interrupts.append(
-            InterruptPut(raised.interrupt_id, book.turn_id, raised.call_id, raised.kind, self.now_ms, deadline_ms)
-        )
-        self._show(AgentEventType.INTERRUPT_REQUESTED, interrupt.model_dump(mode="json"))
-
-    def _settle_interrupt(self, interrupt_id: str, status: InterruptStatus) -> None:
-        book = self.book
-        assert book is not None
-        if status in (InterruptStatus.EXPIRED, InterruptStatus.WITHDRAWN):
-            self._interrupt_ends.append(InterruptEnd(interrupt_id, status))
-        interrupt = book.interrupts.pop(interrupt_id, None)
-        if interrupt is None:
-            return
-        if status is InterruptStatus.APPROVED:
-            book.approvals[interrupt.tool_call_id] = self._attached.approval or Approval()
-        resolved = interrupt
-        if interrupt.status is InterruptStatus.PENDING:
-            attached = self._attached
-            at = self.now_ms if attached.resolved_at_ms is None else attached.resolved_at_ms
-            facts = {"resolved_at": to_datetime(at), "resolved_by": attached.resolved_by, "response": attached.response}
-            resolved = interrupt.model_copy(update={"status": status, **facts})
-        self._show(AgentEventType.INTERRUPT_RESOLVED, resolved.model_dump(mode="json"))
 
     def _begin_turn(self, turn_id: str, number: int) -> None:
         self._kinds.append(DurableWrite.TURN_STARTED)
@@ -371,8 +288,14 @@ class Draft:
 
     # ------------------------------------------------------------ showing
 
-    def _show(self, kind: AgentEventType, data: JsonObject) -> None:
-        self._feed.add(kind, self.now_ms, turn_id=self.book.turn_id if self.book is not None else None, data=data)
+    @property
+    def _open_book(self) -> TurnBook:
+        assert self.book is not None
+        return self.book
+
+    def _show(self, kind: AgentEventType, data: JsonObject, turn_id: str | None = None) -> None:
+        shown_for = self.book.turn_id if turn_id is None and self.book is not None else turn_id
+        self._feed.add(kind, self.now_ms, turn_id=shown_for, data=data)
 
     def _show_turn(self, kind: AgentEventType, status: TurnStatus) -> None:
         assert self.book is not None
@@ -412,13 +335,17 @@ class Draft:
             begin=self._begin,
             turn=self._change,
             ending=self._ending,
+            leg_end=self._leg_end,
+            leg_begin=self._leg_begin,
             usage=_sum_usage(self._models),
             steps=tuple(self._steps),
             calls=self._call_puts(before, after),
             records=tuple(self._records),
             model_calls=self._models,
-            interrupts=tuple(self._interrupts),
-            interrupt_ends=tuple(self._interrupt_ends),
+            interrupts=tuple(self._waits.raised),
+            interrupt_ends=tuple(self._waits.ended),
+            questions=tuple(self._waits.asked),
+            question_ends=tuple(self._waits.settled),
             messages=tuple(self._new_messages),
             turn_id=self._turn_id or (self.book.turn_id if self.book is not None else None),
             dropped=tuple(self._dropped),
@@ -430,13 +357,14 @@ class Draft:
         turn = after.turn
         if turn is None:
             return ()
-        same = before.turn is not None and before.turn.turn_id == turn.turn_id
+        same = before.turn is not None and (before.turn.turn_id, before.turn.leg) == (turn.turn_id, turn.leg)
         known: Mapping[str, Call] = before.turn.calls if same and before.turn is not None else {}
         requests = self.book.requests if self.book is not None else {}
+        asked = self.book.asked if self.book is not None else {}
         puts: list[CallPut] = []
         for call in turn.calls.values():
             old = known.get(call.call_id)
-            if old is not None and (old.phase, old.attempts) == (call.phase, call.attempts):
+            if old is not None and _call_row(old) == _call_row(call):
                 continue
             puts.append(
                 CallPut(
@@ -448,6 +376,8 @@ class Draft:
                     approval_step_id=call.approval_step_id,
                     interrupt_id=call.interrupt_id,
                     request=requests.get(call.call_id) if old is None else None,
+                    asks=call.asks,
+                    asked=asked.get(call.call_id) if old is not None and old.asks != call.asks else None,
                 )
             )
         return tuple(puts)
@@ -455,6 +385,10 @@ class Draft:
 
 def _session_row(state: SessionState) -> tuple[object, ...]:
     return (state.status, state.await_step_id, state.blocked, state.closed)
+
+
+def _call_row(call: Call) -> tuple[object, ...]:
+    return (call.phase, call.attempts, call.asks, call.interrupt_id)
 
 
 def _sum_usage(models: Sequence[ModelCall]) -> Usage | None:

@@ -9,7 +9,7 @@ from datetime import timedelta
 
 from perdure.session.model import ErrorInfo, JsonValue, RecordStatus
 from perdure.session.policy import GiveUp, after_failure
-from perdure.session.runner import Approval, CallRequest, LiveTurn, ToolOutcome, ToolRaised, ToolSucceeded
+from perdure.session.runner import Approval, CallRequest, LiveTurn, ToolAsked, ToolOutcome, ToolRaised, ToolSucceeded
 
 TOOL_TIMEOUT = "tool_timeout"
 """Error code of an attempt that took longer than its policy allows."""
@@ -34,13 +34,16 @@ async def run_tool_step(
     attempt: int,
     approval: Approval | None,
     try_again: Callable[[timedelta], Awaitable[bool]],
-) -> ToolStepResult | None:
-    """Runs a call until it has a record: attempts, pauses and time-outs as its policy says.
+    *,
+    asks: int = 0,
+) -> ToolStepResult | ToolAsked | None:
+    """Runs a call until it has a record, or asks a person: attempts, pauses and time-outs as its policy says.
 
     Args:
-        attempt: the number of the first try; higher than 1 when an earlier worker died in it.
+        attempt: the number of the first try; higher than 1 when an earlier worker died in it, or when the tool asked.
         try_again: waits out the pause before the next try and counts that try, durably.  ``False``: there is to be no
             next try here, because the turn has moved on or the worker is about to leave.
+        asks: how many tries before the first one asked; they do not count against the attempts of the policy.
 
     Returns:
         How it ended; ``None`` when it is left as it is.
@@ -49,9 +52,11 @@ async def run_tool_step(
         outcome = await _one_attempt(live, request, attempt, approval)
         if isinstance(outcome, ToolSucceeded):
             return ToolStepResult(RecordStatus.SUCCEEDED, outcome.outcome, outcome.result, None)
+        if isinstance(outcome, ToolAsked):
+            return outcome
         if outcome.final:
             return ToolStepResult(RecordStatus.FAILED, outcome.outcome, None, outcome.error)
-        decision = after_failure(request.effect, request.retry.max_attempts, attempt, request.retry)
+        decision = after_failure(request.effect, request.retry.max_attempts, attempt - asks, request.retry)
         if isinstance(decision, GiveUp):
             return ToolStepResult(decision.status, outcome.outcome, None, outcome.error)
         if not await try_again(decision.delay):

@@ -17,7 +17,7 @@ class StoreTurnLog:
     """What a live turn gets from its owner.
 
     Args:
-        fresh: nothing of the turn is in the journal yet, so it need not be read.
+        fresh: nothing of this leg of the turn is in the journal yet, so it need not be read.
         flush_soon: called when something waits for a write (a model call's record, a delta).
         news: called when the live turn asked for something while nobody drove it.
     """
@@ -50,10 +50,8 @@ class StoreTurnLog:
         return await self._store.read_recorded_turn(self._book.start.session_id, self._book.turn_id)
 
     async def load_history(self) -> Sequence[JsonObject]:
-        start = self._book.start
-        if start.history_length == 0:
-            return ()
-        return await self._store.read_history(start.session_id, 0, start.history_length)
+        before = self._book.first_index
+        return await self._store.read_history(self._book.start.session_id, 0, before) if before else ()
 
     async def load_stored(self) -> Sequence[JsonObject]:
         start = self._book.start
@@ -64,7 +62,7 @@ class StoreTurnLog:
 
     async def load_state(self) -> JsonObject:
         start = self._book.start
-        return await self._store.read_turn_state(start.session_id, start.number)
+        return await self._store.read_turn_state(start.session_id, start.number, start.leg)
 
     async def record_model_call(self, key: str, response: str, usage: Usage, settled_at_ms: int) -> ModelCall:
         ensure_fits(response, f"the model's response to call {key}")

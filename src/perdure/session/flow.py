@@ -4,17 +4,20 @@ No I/O, no clock, no framework: both engines feed it and carry out what it says,
 once.  The rules, by id (``docs/invariants.md``):
 
 * J1  messages are handled in the order in which they were accepted: none lost, none doubled;
-* J2  a single-attempt call is started at most once;
+* J2  a single-attempt call is started at most once each time that it was let through;
 * J3  a settled step never changes;
 * J4  no call is without a record when its turn ends;
 * J6  an interrupt is answered at most once;
-* J7  a cancelled or failed turn leaves the session usable.
+* J7  a cancelled or failed turn leaves the session usable;
+* J12 a question has one answer, which reaches the invocation, the leg or the turn that it is for;
+* J13 a leg begins when every question of the one before has its answer.
 
 An input that no longer applies (a late result, a second answer, a cancel that came too late) changes nothing and gives
 no commands.
 
 This module owns the way through: each input goes to the rule that takes it, then the session is brought as far as it
-can go without another input.  The rules are in ``turn_calls``, ``turn_model``, ``turn_ends`` and ``ownership``.
+can go without another input.  The rules are in ``turn_calls``, ``turn_questions``, ``turn_model``, ``turn_legs``,
+``turn_ends`` and ``ownership``.
 """
 
 from __future__ import annotations
@@ -25,6 +28,7 @@ from typing import assert_never
 from perdure.session.loop import (
     RECORD_TO_STEP,
     Loop,
+    answer_step_id,
     approval_step_id,
     await_step_id,
     call_step_id,
@@ -36,6 +40,7 @@ from perdure.session.state import (
     AttemptFailed,
     AttemptStarted,
     BeginTurn,
+    CallAsked,
     CallPhase,
     CallSettled,
     CancelRequested,
@@ -61,14 +66,17 @@ from perdure.session.state import (
     TakenOver,
     TurnHasNews,
 )
-from perdure.session.turn_calls import call_moved, interrupt_ended, ready_calls
+from perdure.session.turn_calls import call_moved, ready_calls
 from perdure.session.turn_ends import cancel, close, wind_down
+from perdure.session.turn_legs import begin_leg, go_to_next_leg
 from perdure.session.turn_model import TURN_STALLED, model_step_settled, turn_has_news
+from perdure.session.turn_questions import answer_late, interrupt_ended, ready_questions
 
 __all__ = [
     "RECORD_TO_STEP",
     "TURN_STALLED",
     "WORKERS_LOST",
+    "answer_step_id",
     "approval_step_id",
     "await_step_id",
     "call_step_id",
@@ -91,7 +99,7 @@ def reduce(state: SessionState, given: Input) -> tuple[SessionState, tuple[Comma
 def _take(loop: Loop, given: Input) -> None:
     match given:
         case MessageArrived():
-            _message_arrived(loop, given.turn_id)
+            _message_arrived(loop, given)
         case CancelRequested():
             _cancel_requested(loop, given.turn_id)
         case CloseRequested():
@@ -102,7 +110,7 @@ def _take(loop: Loop, given: Input) -> None:
             model_step_settled(loop, given)
         case TurnHasNews():
             turn_has_news(loop, given)
-        case AttemptStarted() | AttemptFailed() | CallSettled():
+        case AttemptStarted() | AttemptFailed() | CallAsked() | CallSettled():
             call_moved(loop, given)
         case TakenOver():
             taken_over(loop, given)
@@ -116,11 +124,12 @@ def _take(loop: Loop, given: Input) -> None:
             assert_never(given)
 
 
-def _message_arrived(loop: Loop, turn_id: str) -> None:
+def _message_arrived(loop: Loop, given: MessageArrived) -> None:
+    answer_late(loop, given.answers)
     if loop.closed:
-        loop.do(DropMessage(turn_id))
-    elif turn_id not in loop.queue and loop.open_turn(turn_id) is None:
-        loop.queue = (*loop.queue, turn_id)
+        loop.do(DropMessage(given.turn_id))
+    elif given.turn_id not in loop.queue and loop.open_turn(given.turn_id) is None:
+        loop.queue = (*loop.queue, given.turn_id)
 
 
 def _cancel_requested(loop: Loop, turn_id: str | None) -> None:
@@ -139,6 +148,8 @@ def _advance(loop: Loop) -> None:
     turn = loop.open_turn()
     if turn is not None and turn.ending is not None:
         wind_down(loop, turn.ending)
+    elif turn is not None and turn.at_frontier:
+        go_to_next_leg(loop)
     if loop.blocked is not None:
         return
     if not loop.checking and not loop.draining:
@@ -150,7 +161,9 @@ def _advance(loop: Loop) -> None:
 def _start_what_is_due(loop: Loop) -> None:
     if loop.queue and loop.open_turn() is None:
         _begin_turn(loop)
-    if loop.goes_on:
+    if loop.goes_on and loop.turn.over and loop.turn.all_answered:
+        begin_leg(loop)
+    if loop.goes_on and not loop.turn.at_frontier:
         _run_calls(loop)
         _drive(loop)
 
@@ -177,24 +190,26 @@ def _run_calls(loop: Loop) -> None:
         else:
             started = replace(call, phase=CallPhase.STARTED, attempts=call.attempts + 1, issued=True)
             loop.put_call(started, StepStatus.RUNNING)
-        loop.do(RunCall(call.step_id, call.call_id, call.attempts + 1, call.single_attempt))
+        loop.do(RunCall(call.step_id, call.call_id, call.attempts + 1, call.single_attempt, call.asks))
 
 
 def _drive(loop: Loop) -> None:
     """Hands out what is ready: with a new drive, or to the one that is under way."""
-    ready = ready_calls(loop.turn)
+    ready, answered = ready_calls(loop.turn), ready_questions(loop.turn)
     for call in ready:
         loop.put_call(replace(call, handed_out=True))
-    call_ids = tuple(call.call_id for call in ready)
+    got = {question.question_id: replace(question, handed_out=True) for question in answered}
+    loop.turn = replace(loop.turn, questions={**loop.turn.questions, **got})
+    call_ids, question_ids = tuple(call.call_id for call in ready), tuple(got)
     model = loop.turn.model
     if model is not None and not model.issued:
         loop.turn = replace(loop.turn, drive_again=False)
         loop.put_model(replace(model, attempts=model.attempts + 1, issued=True), StepStatus.RUNNING)
-        loop.do(RunModel(model.step_id, call_ids, model.attempts + 1))
-    elif ready:
+        loop.do(RunModel(model.step_id, call_ids, model.attempts + 1, question_ids))
+    elif ready or answered:
         # The drive may be over by now, with its result on the way here.
         loop.turn = replace(loop.turn, drive_again=True)
-        loop.do(HandOut(call_ids))
+        loop.do(HandOut(call_ids, question_ids))
 
 
 def _suspend_or_continue(loop: Loop) -> None:

@@ -1,14 +1,15 @@
 """One pass of the session loop: the state under way, the commands so far, and the small hands that change both.
 
 ``flow.reduce`` makes a ``Loop`` for each input; the rules are functions over it, one module for each concern:
-``turn_calls``, ``turn_model``, ``turn_ends``, ``ownership``, and ``flow`` for how a session goes on.
+``turn_calls``, ``turn_questions``, ``turn_model``, ``turn_legs``, ``turn_ends``, ``ownership``, and ``flow`` for how a
+session goes on.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from perdure.session.model import RecordStatus, StepName, StepStatus
+from perdure.session.model import InterruptKind, RecordStatus, StepName, StepStatus
 from perdure.session.policy import step_name_for
 from perdure.session.state import Call, Command, Ending, ModelStep, OpenTurn, PutStep, SessionState
 
@@ -25,19 +26,34 @@ def await_step_id(turns: int) -> str:
     return f"await/{turns + 1}"
 
 
-def call_step_id(turn_id: str, call_id: str) -> str:
+def call_step_id(turn_id: str, call_id: str, leg: int = 1) -> str:
     """Id of the step that runs a tool call."""
-    return f"{turn_id}/call/{call_id}"
+    return f"{turn_id}/call/{call_id}" if leg == 1 else f"{turn_id}/leg/{leg}/call/{call_id}"
 
 
-def approval_step_id(turn_id: str, call_id: str) -> str:
-    """Id of the step that waits for a person's word on a tool call."""
-    return f"{turn_id}/approve/{call_id}"
+def approval_step_id(turn_id: str, asker_id: str, number: int = 1) -> str:
+    """Id of the step that waits for a person's yes or no; ``number``: of those that this call or question raised."""
+    return f"{turn_id}/approve/{asker_id}{_suffix(number)}"
 
 
-def interrupt_id_for(turn_id: str, call_id: str) -> str:
+def answer_step_id(turn_id: str, asker_id: str, number: int = 1) -> str:
+    """Id of the step that waits for any other answer; ``number`` as for approvals."""
+    return f"{turn_id}/answer/{asker_id}{_suffix(number)}"
+
+
+def interrupt_id_for(turn_id: str, asker_id: str, number: int = 1) -> str:
     """Ours, stable over restarts, distinct even for equal calls (their ids differ)."""
-    return f"{turn_id}:{call_id}"
+    return f"{turn_id}:{asker_id}{_suffix(number)}"
+
+
+def _suffix(number: int) -> str:
+    return "" if number == 1 else f":{number}"
+
+
+def wait_step_name(kind: InterruptKind) -> StepName:
+    """The step that waits for an answer of this kind."""
+    yes_or_no = kind in (InterruptKind.APPROVAL, InterruptKind.CONFIRMATION)
+    return StepName.AWAIT_TOOL_APPROVAL if yes_or_no else StepName.AWAIT_ANSWER
 
 
 class Loop:
@@ -45,7 +61,7 @@ class Loop:
 
     Attributes:
         before: the state that it began with.
-        queue, turns, await_step_id, closed, blocked, checking, draining: as in ``SessionState``, under way.
+        queue, turns, await_step_id, late, closed, blocked, checking, draining: as in ``SessionState``, under way.
         commands: so far, in order.
     """
 
@@ -54,6 +70,7 @@ class Loop:
         self.queue = before.queue
         self.turns = before.turns
         self.await_step_id = before.await_step_id
+        self.late = before.late
         self.closed = before.closed
         self.blocked = before.blocked
         self.checking = before.checking
@@ -69,6 +86,7 @@ class Loop:
             turns=self.turns,
             await_step_id=self.await_step_id,
             turn=self._turn,
+            late=self.late,
             closed=self.closed,
             blocked=self.blocked,
             checking=self.checking,
@@ -113,6 +131,26 @@ class Loop:
         """The open turn is over."""
         self._turn = None
 
+    # ------------------------------------------------------------ what it waits for
+
+    def new_wait(self, kind: InterruptKind, asker_id: str) -> tuple[str, str]:
+        """A call or question asks a person.  Returns the ids of its interrupt and of the step that waits for it."""
+        turn = self.turn
+        number = turn.raised.get(asker_id, 0) + 1
+        self.turn = replace(turn, raised={**turn.raised, asker_id: number})
+        name = wait_step_name(kind)
+        step_id = (approval_step_id if name is StepName.AWAIT_TOOL_APPROVAL else answer_step_id)(
+            turn.turn_id, asker_id, number
+        )
+        self.do(PutStep(step_id, turn.turn_id, name, StepStatus.PENDING, 0, asker_id))
+        return interrupt_id_for(turn.turn_id, asker_id, number), step_id
+
+    def next_rank(self) -> int:
+        """The place of what is settled now among all that is."""
+        rank = self.turn.settled + 1
+        self.turn = replace(self.turn, settled=rank)
+        return rank
+
     # ------------------------------------------------------------ its steps
 
     def put_call(self, call: Call, step: StepStatus | None = None) -> None:
@@ -127,6 +165,15 @@ class Loop:
         """Brings a model step to ``step``, and keeps ``model`` unless that settles it."""
         self.turn = replace(self.turn, model=None if step.settled else model)
         self.do(PutStep(model.step_id, self.turn.turn_id, StepName.RUN_MODEL, step, model.attempts))
+
+    def resume(self) -> None:
+        """What the live turn waited for is there."""
+        turn = self.turn
+        self.turn = replace(turn, steps=turn.steps + 1)
+        resume_id = f"{turn.turn_id}/resume/{turn.steps + 1}"
+        self.do(PutStep(resume_id, turn.turn_id, StepName.RESUME_TURN, StepStatus.SUCCEEDED, 1))
+        if turn.model is None:
+            self.new_model_step()
 
     def new_model_step(self) -> None:
         """The live turn is to be driven on."""

@@ -108,6 +108,11 @@ class InterruptKind(enum.Enum):
     INPUT = "input"
     """A workflow, or the request-input tool, asks."""
 
+    @property
+    def takes_value(self) -> bool:
+        """Whether it is answered with a value; the others are answered with yes or no."""
+        return self in (InterruptKind.LONG_RUNNING, InterruptKind.INPUT)
+
 
 class InterruptStatus(enum.Enum):
     PENDING = "pending"
@@ -203,11 +208,13 @@ class QuestionAnswer(Shape):
     Attributes:
         question_id: the framework's id of the call that asked.
         value: a JSON object.
+        interrupt_id: perdure's id of the question.
     """
 
     question_id: str
     tool_name: str
     value: JsonObject
+    interrupt_id: str = ""
 
 
 NO_USAGE = Usage()

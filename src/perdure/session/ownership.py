@@ -24,6 +24,7 @@ from perdure.session.state import (
 )
 from perdure.session.turn_calls import settle
 from perdure.session.turn_ends import end_at_once
+from perdure.session.turn_legs import go_to_next_leg
 
 WORKERS_LOST = "workers_lost"
 """Error code of a turn that was given up because its workers kept dying in it."""
@@ -42,15 +43,28 @@ def taken_over(loop: Loop, given: TakenOver) -> None:
             loop.put_call(replace(call, handed_out=call.group not in incomplete))
         else:
             _recover_call(loop, call)
+    _recover_questions(loop)
     if loop.goes_on:
         _recover_turn(loop, given)
+
+
+def _recover_questions(loop: Loop) -> None:
+    questions = loop.turn.questions
+    incomplete = {question.group for question in questions.values() if not question.settled}
+    loop.turn = replace(
+        loop.turn,
+        questions={
+            name: replace(one, handed_out=one.settled and one.group not in incomplete)
+            for name, one in questions.items()
+        },
+    )
 
 
 def _recover_call(loop: Loop, call: Call) -> None:
     """The worker that ran this call is gone.  An attempt that it started counts, and a single one is the last."""
     if call.phase is not CallPhase.STARTED:
         loop.put_call(replace(call, issued=False))
-    elif call.single_attempt or call.attempts >= call.max_attempts:
+    elif call.single_attempt or call.tries >= call.max_attempts:
         settle(loop, call, EFFECT_RULES[call.effect].exhausted, Reason.INTERRUPTED)
     else:
         loop.put_call(replace(call, phase=CallPhase.DUE, issued=False), StepStatus.PENDING)
@@ -65,7 +79,9 @@ def _recover_turn(loop: Loop, given: TakenOver) -> None:
         return
     if model is not None:
         loop.put_model(replace(model, issued=False), StepStatus.PENDING)
-    elif loop.turn.all_settled:
+    elif loop.turn.at_frontier:
+        return  # The invocation has ended; the next leg begins under whatever code there is.
+    elif loop.turn.all_settled and loop.turn.all_answered:
         # No loop leaves a turn like this; should a store hold one, it is driven, not stuck.
         loop.new_model_step()
     if given.check or loop.blocked is not None:
@@ -104,6 +120,9 @@ def code_differs(loop: Loop, given: CodeDiffers) -> None:
     if turn.ending is not None:
         # It needs its code no longer.  The live turn cannot go on, so what runs in it is lost.
         end_at_once(loop, turn.ending)
+        return
+    if turn.at_frontier:
+        go_to_next_leg(loop, wait_for_writes=False)  # likewise
         return
     loop.blocked, loop.checking = given.error, False
     for call in turn.calls.values():

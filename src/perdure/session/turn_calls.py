@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import assert_never
 
-from perdure.session.loop import RECORD_TO_STEP, Loop, approval_step_id, call_step_id, interrupt_id_for
-from perdure.session.model import InterruptStatus, RecordStatus, StepName, StepStatus
+from perdure.session.loop import RECORD_TO_STEP, Loop, call_step_id, wait_step_name
+from perdure.session.model import InterruptKind, InterruptStatus, RecordStatus, StepStatus
 from perdure.session.state import (
     AttemptFailed,
     AttemptStarted,
     Call,
+    CallAsked,
     CallPhase,
     CallSettled,
     InterruptAnswered,
@@ -32,7 +33,7 @@ def ask(loop: Loop, requested: RequestedCall) -> None:
         return
     call = Call(
         call_id=requested.call_id,
-        step_id=call_step_id(turn.turn_id, requested.call_id),
+        step_id=call_step_id(turn.turn_id, requested.call_id, turn.leg),
         group=requested.group,
         effect=requested.effect,
         max_attempts=requested.max_attempts,
@@ -40,23 +41,26 @@ def ask(loop: Loop, requested: RequestedCall) -> None:
     )
     if requested.ask is None:
         loop.put_call(call, StepStatus.PENDING)
-        return
-    step_id = approval_step_id(turn.turn_id, call.call_id)
-    interrupt_id = interrupt_id_for(turn.turn_id, call.call_id)
-    loop.put_call(replace(call, phase=CallPhase.AWAITING, approval_step_id=step_id, interrupt_id=interrupt_id))
-    loop.do(
-        PutStep(step_id, turn.turn_id, StepName.AWAIT_TOOL_APPROVAL, StepStatus.PENDING, 0, call.call_id),
-        RaiseInterrupt(interrupt_id, call.call_id, requested.ask),
-    )
+    else:
+        _wait(loop, call, requested.ask)
 
 
-def interrupt_ended(loop: Loop, given: InterruptAnswered | InterruptExpired) -> None:
-    """A person answered, or the deadline passed: the first word counts (J6)."""
-    turn = loop.open_turn()
-    calls = turn.calls.values() if turn is not None else ()
-    call = next((c for c in calls if c.interrupt_id == given.interrupt_id), None)
-    if call is None or call.phase is not CallPhase.AWAITING:
-        return
+def _wait(loop: Loop, call: Call, kind: InterruptKind, *, in_the_middle: bool = False) -> None:
+    """The call goes on when a person lets it."""
+    interrupt_id, step_id = loop.new_wait(kind, call.call_id)
+    loop.do(RaiseInterrupt(interrupt_id, call.call_id, kind, in_the_middle))
+    waiting = replace(call, approval_step_id=step_id, interrupt_id=interrupt_id, asking=kind)
+    loop.put_call(replace(waiting, phase=CallPhase.AWAITING))
+
+
+def awaiting_call(turn: OpenTurn, interrupt_id: str) -> Call | None:
+    """The call that waits for this interrupt."""
+    calls = (call for call in turn.calls.values() if call.phase is CallPhase.AWAITING)
+    return next((call for call in calls if call.interrupt_id == interrupt_id), None)
+
+
+def call_answered(loop: Loop, call: Call, given: InterruptAnswered | InterruptExpired) -> None:
+    """A person answered what an ``AWAITING`` call asks, or the deadline passed."""
     if isinstance(given, InterruptExpired):
         settle_interrupt(loop, call, InterruptStatus.EXPIRED, StepStatus.EXPIRED)
         settle(loop, call, RecordStatus.FAILED, Reason.EXPIRED)
@@ -69,17 +73,18 @@ def interrupt_ended(loop: Loop, given: InterruptAnswered | InterruptExpired) -> 
 
 
 def settle_interrupt(loop: Loop, call: Call, status: InterruptStatus, step: StepStatus) -> None:
-    """Ends the wait of a call that is ``AWAITING``, and its ``AwaitToolApproval`` step."""
+    """Ends the wait of a call that is ``AWAITING``, and the step that waits with it."""
     assert call.interrupt_id is not None
     assert call.approval_step_id is not None
+    assert call.asking is not None
     turn_id = loop.turn.turn_id
     loop.do(
         SettleInterrupt(call.interrupt_id, status),
-        PutStep(call.approval_step_id, turn_id, StepName.AWAIT_TOOL_APPROVAL, step, 1, call.call_id),
+        PutStep(call.approval_step_id, turn_id, wait_step_name(call.asking), step, 1, call.call_id),
     )
 
 
-def call_moved(loop: Loop, given: AttemptStarted | AttemptFailed | CallSettled) -> None:
+def call_moved(loop: Loop, given: AttemptStarted | AttemptFailed | CallAsked | CallSettled) -> None:
     """A tool step reports.  Only one that this worker was told to run, and not to stop, has anything to say."""
     turn = loop.open_turn()
     calls = turn.calls.values() if turn is not None else ()
@@ -89,10 +94,16 @@ def call_moved(loop: Loop, given: AttemptStarted | AttemptFailed | CallSettled) 
     match given:
         case AttemptStarted():
             if call.phase is CallPhase.DUE:
-                loop.put_call(replace(call, phase=CallPhase.STARTED, attempts=1), StepStatus.RUNNING)
+                started = replace(call, phase=CallPhase.STARTED, attempts=call.attempts + 1)
+                loop.put_call(started, StepStatus.RUNNING)
         case AttemptFailed():
-            if not call.single_attempt and call.attempts < call.max_attempts:
+            if not call.single_attempt and call.tries < call.max_attempts:
                 loop.put_call(replace(call, attempts=call.attempts + 1), StepStatus.RUNNING)
+        case CallAsked(_, kind):
+            if call.phase is CallPhase.STARTED:
+                asked = replace(call, phase=CallPhase.DUE, asks=call.asks + 1, issued=False)
+                loop.put_call(asked, StepStatus.PENDING)
+                _wait(loop, asked, kind, in_the_middle=True)
         case CallSettled(_, status):
             settle(loop, call, status, None)
         case _:
@@ -102,25 +113,20 @@ def call_moved(loop: Loop, given: AttemptStarted | AttemptFailed | CallSettled) 
 def settle(loop: Loop, call: Call, status: RecordStatus, reason: Reason | None) -> None:
     """Gives a call its record; nothing else does (J3, J4)."""
     assert not call.settled, "J3: a settled step never changes"
-    rank = loop.turn.settled + 1
-    loop.turn = replace(loop.turn, settled=rank)
     loop.do(PutRecord(call.call_id, call.step_id, status, reason))
-    # A call that nobody agreed to never became a tool step.
-    step = None if call.phase is CallPhase.AWAITING else RECORD_TO_STEP[status]
-    loop.put_call(replace(call, phase=CallPhase.SETTLED, record=status, rank=rank, issued=False), step)
+    # A call that nobody agreed to never became a tool step, unless it asked in the middle.
+    step = None if call.phase is CallPhase.AWAITING and not call.asks else RECORD_TO_STEP[status]
+    settled = replace(call, phase=CallPhase.SETTLED, record=status, rank=loop.next_rank(), issued=False)
+    loop.put_call(settled, step)
     _resume_if_complete(loop, call.group)
 
 
 def _resume_if_complete(loop: Loop, group: str) -> None:
     """When the last call of a model response is settled, its branch goes on."""
     turn = loop.turn
-    if turn.ending is not None or not all(call.settled for call in turn.calls.values() if call.group == group):
-        return
-    loop.turn = replace(turn, steps=turn.steps + 1)
-    resume_id = f"{turn.turn_id}/resume/{turn.steps + 1}"
-    loop.do(PutStep(resume_id, turn.turn_id, StepName.RESUME_TURN, StepStatus.SUCCEEDED, 1))
-    if turn.model is None:
-        loop.new_model_step()
+    goes_on = turn.ending is None and not turn.at_frontier
+    if goes_on and all(call.settled for call in turn.calls.values() if call.group == group):
+        loop.resume()
 
 
 def ready_calls(turn: OpenTurn) -> list[Call]:

@@ -20,6 +20,7 @@ from perdure.session.state import (
     UnblockSession,
 )
 from perdure.session.turn_calls import settle, settle_interrupt
+from perdure.session.turn_questions import withdraw_late, withdraw_questions
 
 
 def cancel(loop: Loop) -> None:
@@ -39,6 +40,7 @@ def close(loop: Loop) -> None:
     loop.closed = True
     if loop.open_turn() is not None:
         cancel(loop)
+    withdraw_late(loop)
     loop.do(*(DropMessage(turn_id) for turn_id in loop.queue))
     loop.queue = ()
     if loop.await_step_id is not None:
@@ -50,19 +52,24 @@ def close(loop: Loop) -> None:
 def end_at_once(loop: Loop, ending: Ending) -> None:
     """Ends the open turn without waiting for the writes that run: what becomes of them is not known."""
     loop.end_with(ending)
-    for call in loop.turn.calls.values():
-        _leave(loop, call, wait_for_writes=False)
+    leave_calls(loop, wait_for_writes=False)
     _end_turn(loop, ending)
 
 
 def wind_down(loop: Loop, ending: Ending) -> None:
     """Ends a turn that is over, as soon as the writes that run have their records."""
-    for call in loop.turn.calls.values():
-        _leave(loop, call, wait_for_writes=True)
+    leave_calls(loop, wait_for_writes=True)
+    withdraw_questions(loop)
     if loop.turn.all_settled:
         _end_turn(loop, ending)
     elif loop.before.turn is None or loop.before.turn.ending is None:
         loop.do(AnnounceEnd(loop.turn.turn_id, ending.status, ending.error))
+
+
+def leave_calls(loop: Loop, *, wait_for_writes: bool) -> None:
+    """Settles the calls of an invocation that is over; without those writes that it waits for."""
+    for call in loop.turn.calls.values():
+        _leave(loop, call, wait_for_writes=wait_for_writes)
 
 
 def _leave(loop: Loop, call: Call, *, wait_for_writes: bool) -> None:
@@ -77,7 +84,7 @@ def _leave(loop: Loop, call: Call, *, wait_for_writes: bool) -> None:
         loop.do(StopStep(call.step_id))
     if call.phase is CallPhase.AWAITING:
         settle_interrupt(loop, call, InterruptStatus.WITHDRAWN, StepStatus.WITHDRAWN)
-    if call.attempts == 0:
+    if call.tries == 0:
         settle(loop, call, RecordStatus.FAILED, Reason.NOT_RUN)
     else:
         settle(loop, call, EFFECT_RULES[call.effect].exhausted, Reason.INTERRUPTED if writes else Reason.STOPPED)
@@ -86,6 +93,9 @@ def _leave(loop: Loop, call: Call, *, wait_for_writes: bool) -> None:
 def _end_turn(loop: Loop, ending: Ending) -> None:
     turn = loop.turn
     assert all(call.record is not None for call in turn.calls.values()), "J4: every call has its record"
+    withdraw_questions(loop)
+    if ending.status is not TurnStatus.COMPLETED:
+        withdraw_late(loop, turn.turn_id)
     if loop.blocked is not None:
         loop.do(UnblockSession())
     loop.do(EndTurn(turn.turn_id, ending.status, ending.error), DropTurn())

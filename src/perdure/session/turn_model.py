@@ -9,6 +9,8 @@ from perdure.session.loop import Loop
 from perdure.session.model import ErrorInfo, StepStatus, TurnStatus
 from perdure.session.state import Ending, ModelBlocked, ModelFailed, ModelFinished, ModelStepSettled, TurnHasNews
 from perdure.session.turn_calls import ask, ready_calls
+from perdure.session.turn_legs import end_leg
+from perdure.session.turn_questions import raise_question, ready_questions
 
 TURN_STALLED = "turn_stalled"
 """Error code of a turn whose invocation waits for nothing that perdure knows of."""
@@ -17,7 +19,7 @@ TURN_STALLED = "turn_stalled"
 def turn_has_news(loop: Loop, given: TurnHasNews) -> None:
     """The live turn wants to be driven.  While it is being driven already, that may be too late for it to notice."""
     turn = loop.open_turn(given.turn_id)
-    if turn is None or turn.ending is not None or loop.halted:
+    if turn is None or turn.ending is not None or turn.at_frontier or loop.halted:
         return
     if turn.model is None:
         loop.new_model_step()
@@ -35,9 +37,14 @@ def model_step_settled(loop: Loop, given: ModelStepSettled) -> None:
         case ModelBlocked():
             loop.put_model(model, StepStatus.SUCCEEDED)
             _blocked(loop, given.outcome)
-        case ModelFinished():
+        case ModelFinished(questions):
             loop.put_model(model, StepStatus.SUCCEEDED)
-            loop.end_with(Ending(TurnStatus.COMPLETED))
+            for requested in questions:
+                raise_question(loop, requested)
+            if loop.turn.at_frontier:
+                end_leg(loop)
+            else:
+                loop.end_with(Ending(TurnStatus.COMPLETED))
         case ModelFailed(error):
             loop.put_model(model, StepStatus.FAILED)
             loop.end_with(Ending(TurnStatus.FAILED, error))
@@ -48,13 +55,16 @@ def model_step_settled(loop: Loop, given: ModelStepSettled) -> None:
 def _blocked(loop: Loop, outcome: ModelBlocked) -> None:
     for requested in outcome.calls:
         ask(loop, requested)
+    for question in outcome.questions:
+        raise_question(loop, question)
     turn = loop.turn
-    if outcome.more or turn.drive_again or ready_calls(turn):
+    if outcome.more or turn.drive_again or ready_calls(turn) or ready_questions(turn):
         loop.new_model_step()
-    elif turn.all_settled:
+    elif turn.all_settled and turn.all_answered:
         error = ErrorInfo(
             code=TURN_STALLED,
-            message="the invocation waits for something that is neither a model call nor a tool call that perdure "
-            "runs. Look for an event, a lock or a future that a tool or a callback waits for and nobody sets.",
+            message="the invocation waits for something that is no model call, no tool call and no question that "
+            "perdure knows of. Look for an event, a lock or a future that a tool or a callback waits for and nobody "
+            "sets.",
         )
         loop.end_with(Ending(TurnStatus.FAILED, error))

@@ -15,358 +15,95 @@ All methods raise ``StoreError`` (or a kind of it) when the store itself fails.
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from perdure.faults import DurableWrite
 from perdure.session.model import (
-    NO_USAGE,
     AgentEvent,
     AgentSnapshot,
-    ErrorInfo,
     Interrupt,
-    InterruptKind,
-    InterruptStatus,
     JsonObject,
-    JsonValue,
     Message,
     Page,
-    RecordStatus,
     SessionStatus,
     SessionSummary,
-    StepName,
     StepRecord,
-    StepStatus,
-    TurnStatus,
-    Usage,
     UserMessage,
 )
-from perdure.session.runner import (
-    Approval,
-    CallRequest,
-    ModelCall,
-    NewMessage,
-    RecordedTurn,
+from perdure.session.runner import RecordedCall, RecordedTurn
+from perdure.store.claims import (
+    ClaimedSession,
+    Lease,
+    StoredCall,
+    StoredQuestion,
+    StoredTurn,
+    Worker,
 )
-from perdure.session.state import CallPhase, Ending
+from perdure.store.requests import (
+    Answer,
+    GivenAnswer,
+    InboxItem,
+    InboxKind,
+    NewSession,
+    Reply,
+    Request,
+)
+from perdure.store.writes import (
+    CallPut,
+    EventPut,
+    InterruptEnd,
+    InterruptPut,
+    LegBegin,
+    LegEnd,
+    QuestionEnd,
+    QuestionPut,
+    RecordPut,
+    SessionPut,
+    SessionWrite,
+    StepPut,
+    TurnBegin,
+    TurnChange,
+)
+
+__all__ = [
+    "MAX_PAYLOAD_BYTES",
+    "Answer",
+    "CallPut",
+    "Change",
+    "ClaimedSession",
+    "EventBatch",
+    "EventPut",
+    "GivenAnswer",
+    "InboxItem",
+    "InboxKind",
+    "InterruptEnd",
+    "InterruptPut",
+    "Lease",
+    "LegBegin",
+    "LegEnd",
+    "Listener",
+    "NewSession",
+    "QuestionEnd",
+    "QuestionPut",
+    "RecordPut",
+    "Reply",
+    "Request",
+    "SessionFilter",
+    "SessionPut",
+    "SessionStore",
+    "SessionWrite",
+    "StepPut",
+    "StoredCall",
+    "StoredQuestion",
+    "StoredTurn",
+    "TurnBegin",
+    "TurnChange",
+    "Worker",
+]
 
 MAX_PAYLOAD_BYTES = 64 * 1024 * 1024
 """The largest single value (a tool result, a model response, a message) that a store takes."""
-
-# ---------------------------------------------------------------- what clients write
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """Makes a client's write idempotent.
-
-    Attributes:
-        request_id: chosen by the client; ``None``: not idempotent.
-        fingerprint: of the method and its arguments.  The same id with another fingerprint is ``RequestConflict``.
-    """
-
-    request_id: str | None
-    fingerprint: str
-
-
-@dataclass(frozen=True, slots=True)
-class NewSession:
-    """A session to create.  ``state`` may have ``app:`` and ``user:`` keys, which are shared as ADK defines them;
-    ``temp:`` keys are dropped."""
-
-    session_id: str
-    incarnation: str
-    flow_type: str
-    app_name: str
-    user_id: str
-    state: JsonObject
-    event_capacity_bytes: int
-    await_step_id: str
-    """The first ``AwaitUserMessage`` step."""
-
-
-class InboxKind(enum.Enum):
-    MESSAGE = "message"
-    ANSWER = "answer"
-    CANCEL = "cancel"
-    CLOSE = "close"
-
-
-@dataclass(frozen=True, slots=True)
-class InboxItem:
-    """Something for the owner of a session, in order of ``position``.
-
-    ``turn_id``: of a message, the turn it will start; of a cancel, the turn to cancel.
-    ``message``: of a message, which stays in the inbox until its turn begins.
-    ``interrupt_id``, ``approved``, ``payload``, ``rejection``, ``resolved_by`` and ``resolved_at_ms``: of an answer;
-    ``rejection`` is what the model sees of a no, ``None`` for ADK's words; ``resolved_at_ms`` is when it was accepted.
-    """
-
-    position: int
-    kind: InboxKind
-    turn_id: str | None = None
-    message: UserMessage | None = None
-    interrupt_id: str | None = None
-    approved: bool = False
-    payload: JsonValue = None
-    rejection: str | None = None
-    resolved_by: str | None = None
-    resolved_at_ms: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """A person's answer to an interrupt.  ``message``: what the model sees of a rejection; ``None`` for ADK's words."""
-
-    approved: bool
-    payload: JsonValue = None
-    message: str | None = None
-    resolved_by: str | None = None
-
-
-# ---------------------------------------------------------------- what workers write
-
-
-@dataclass(frozen=True, slots=True)
-class Worker:
-    """A live worker.  ``definitions``: flow type -> fingerprint of the code it has."""
-
-    worker_id: str
-    definitions: Mapping[str, str]
-    lease_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class Lease:
-    """The right to write a session: valid as long as the session's fence is ``fence``."""
-
-    session_id: str
-    worker_id: str
-    fence: int
-
-
-@dataclass(frozen=True, slots=True)
-class StoredTurn:
-    """The open turn of a claimed session.
-
-    Attributes:
-        first_index: index of its first message.
-        stored_messages: how many messages of it are stored.
-        step_count: how many steps of it are stored, or more; new step ids are numbered from it.
-        usage: of the turn so far.
-        ending: how it will end, once the writes that still run have their records; ``None`` while it goes on.
-    """
-
-    turn_id: str
-    number: int
-    status: TurnStatus
-    message: UserMessage
-    started_at_ms: int
-    first_index: int
-    stored_messages: int
-    step_count: int
-    usage: Usage = NO_USAGE
-    ending: Ending | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class StoredCall:
-    """A call of the open turn."""
-
-    request: CallRequest
-    step_id: str
-    phase: CallPhase
-    attempts: int
-    approval_step_id: str | None
-    interrupt_id: str | None
-    approval: Approval | None
-    record: RecordStatus | None
-
-
-@dataclass(frozen=True, slots=True)
-class ClaimedSession:
-    """A session that this worker owns from now on, with all that its loop needs.
-
-    Attributes:
-        check: the worker's code differs from what the open turn was recorded under (or the session is blocked): find
-            out first whether it fits.
-        model_step: the open ``RunModel`` step and its attempts; ``None`` when none is open.
-        max_sequence: of the open turn's records; 0 when it has none.
-        lost: how many owners in a row, right before this one, neither settled a step nor released the session.
-        next_deadline_ms: earliest deadline of a pending interrupt.
-    """
-
-    lease: Lease
-    incarnation: str
-    flow_type: str
-    user_id: str
-    turns: int
-    closed: bool
-    blocked: ErrorInfo | None
-    await_step_id: str | None
-    message_count: int
-    check: bool
-    turn: StoredTurn | None = None
-    calls: tuple[StoredCall, ...] = ()
-    model_step: tuple[str, int] | None = None
-    max_sequence: int = 0
-    lost: int = 0
-    inbox: tuple[InboxItem, ...] = ()
-    next_deadline_ms: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class TurnBegin:
-    """A new open turn.  The message comes from the inbox item of the same turn id, which is consumed."""
-
-    turn_id: str
-    number: int
-    started_at_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class TurnChange:
-    """A new status of a turn.  ``ended_at_ms`` and ``error`` only when it ends."""
-
-    turn_id: str
-    status: TurnStatus
-    ended_at_ms: int | None = None
-    error: ErrorInfo | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class StepPut:
-    """Insert a step or bring it up to date.  A settled step never changes (J3): such a put is ignored.
-
-    ``key`` is kept from the first put when it is empty; ``started_at_ms`` likewise when ``None``.
-    """
-
-    step_id: str
-    turn_id: str | None
-    name: StepName
-    status: StepStatus
-    attempts: int
-    key: str = ""
-    call_id: str | None = None
-    started_at_ms: int | None = None
-    settled_at_ms: int | None = None
-    error: ErrorInfo | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class CallPut:
-    """Insert a call (``request`` given) or bring its phase and attempts up to date."""
-
-    turn_id: str
-    call_id: str
-    phase: CallPhase
-    attempts: int
-    step_id: str
-    approval_step_id: str | None = None
-    interrupt_id: str | None = None
-    request: CallRequest | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class RecordPut:
-    """The record of a call; written once, later ones are ignored (J3).
-
-    ``outcome``: the framework's JSON text; ``result``: what the model sees, for people.
-    """
-
-    turn_id: str
-    call_id: str
-    sequence: int
-    status: RecordStatus
-    settled_at_ms: int
-    outcome: str | None = None
-    result: JsonValue = None
-    error: ErrorInfo | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class InterruptPut:
-    """A new pending interrupt.  ``arguments`` and the like come from the call's request."""
-
-    interrupt_id: str
-    turn_id: str
-    call_id: str
-    kind: InterruptKind
-    created_at_ms: int
-    deadline_ms: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class InterruptEnd:
-    """Expire an interrupt, which is refused when it was answered first; or withdraw it, unless it was."""
-
-    interrupt_id: str
-    status: InterruptStatus
-
-
-@dataclass(frozen=True, slots=True)
-class EventPut:
-    """One item of the live stream.  ``number``: its place under this lease, from 1; the cursor is (fence, number)."""
-
-    number: int
-    event: AgentEvent
-
-
-@dataclass(frozen=True, slots=True)
-class SessionPut:
-    """New facts of the session row.  ``None`` leaves a field as it is, except where said."""
-
-    status: SessionStatus
-    await_step_id: str | None = None
-    """Written as it is: ``None`` while a turn is open."""
-    blocked: ErrorInfo | None = None
-    """Written as it is: ``None`` when the session is not blocked."""
-    closed: bool = False
-    definition: str | None = None
-    """The fingerprint of the code under which the open turn is recorded."""
-
-
-@dataclass(frozen=True, slots=True)
-class SessionWrite:
-    """Everything that one step of a session's loop stores, in one transaction.
-
-    Attributes:
-        kinds: which durable writes this is, for the fault points.
-        consumed: inbox positions that are done with (a begun message's is found by its turn id).
-        release: give the session up with this write: its owner becomes nobody.  A released session that still has
-            work (inbox items, an open turn that is not suspended) can be claimed at once.
-        wake_at_ms: when the session must be looked at again though nothing happens to it (the next deadline); kept as
-            it is when ``release`` is false.
-    """
-
-    kinds: tuple[DurableWrite, ...]
-    session: SessionPut | None = None
-    consumed: tuple[int, ...] = ()
-    begin: TurnBegin | None = None
-    turn: TurnChange | None = None
-    ending: Ending | None = None
-    """How the turn of ``turn_id`` will end."""
-    usage: Usage | None = None
-    """To add to the open turn's and the session's usage."""
-    steps: tuple[StepPut, ...] = ()
-    calls: tuple[CallPut, ...] = ()
-    records: tuple[RecordPut, ...] = ()
-    model_calls: tuple[ModelCall, ...] = ()
-    interrupts: tuple[InterruptPut, ...] = ()
-    interrupt_ends: tuple[InterruptEnd, ...] = ()
-    messages: tuple[NewMessage, ...] = ()
-    """Of the open turn (or of the one this write ends); an ordinal that is stored already is ignored (J5)."""
-    turn_id: str | None = None
-    """The turn that ``usage``, ``model_calls`` and ``messages`` belong to."""
-    dropped: tuple[str, ...] = ()
-    """Turn ids of queued messages that will never begin; stored as cancelled turns."""
-    events: tuple[EventPut, ...] = ()
-    release: bool = False
-    unfinished: bool = False
-    """With ``release``: the owner leaves in the middle of something; a session with an open turn is due at once."""
-    wake_at_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -475,15 +212,40 @@ class SessionStore(Protocol):
         ...
 
     async def answer_interrupt(
-        self, session_id: str, interrupt_id: str, answer: Answer, request: Request, now_ms: int
+        self,
+        session_id: str,
+        interrupt_id: str,
+        answer: GivenAnswer,
+        request: Request,
+        now_ms: int,
+        *,
+        turn_id: str | None = None,
     ) -> Interrupt:
         """Answers a pending interrupt; the identical answer once more changes nothing.  Returns the interrupt.
 
-        Answers are identical when ``approved``, ``payload`` and ``message`` are, whoever gives them.
+        Answers are identical when ``approved``, ``payload`` and ``message`` are, or the ``value``, whoever gives them.
+
+        Args:
+            turn_id: the id of the turn that the answer starts, if its question outlives the turn that asked.
 
         Raises:
             SessionNotFound, InterruptNotFound, SessionBlocked
+            UsageError: it takes the other kind of answer.
             InterruptAlreadyResolved, InterruptExpired (also when its deadline is past), InterruptWithdrawn
+            SessionClosed: the answer would start a turn.
+        """
+        ...
+
+    async def answer_interrupts(
+        self, session_id: str, given: Mapping[str, GivenAnswer], request: Request, now_ms: int, *, turn_id: str
+    ) -> Sequence[Interrupt]:
+        """Answers all pending interrupts at once, whole or not at all.  Returns them in the order of ``given``.
+
+        Identical answers to the same interrupts once more change nothing.  Those that start a turn start one together.
+
+        Raises:
+            UsageError: ``given`` does not name exactly the pending interrupts.
+            And all that ``answer_interrupt`` raises.
         """
         ...
 
@@ -598,14 +360,18 @@ class SessionStore(Protocol):
         ...
 
     async def read_recorded_turn(self, session_id: str, turn_id: str) -> RecordedTurn:
-        """What the journal holds of a turn."""
+        """What the journal holds of the present leg of a turn."""
+        ...
+
+    async def read_earlier_calls(self, session_id: str, turn_id: str) -> Sequence[RecordedCall]:
+        """The calls of a turn's legs before the present one, in the order in which they were asked for."""
         ...
 
     async def read_history(self, session_id: str, first: int, end: int) -> Sequence[JsonObject]:
         """The framework items of the messages with ``first`` <= index < ``end``, in order."""
         ...
 
-    async def read_turn_state(self, session_id: str, turn_number: int) -> JsonObject:
-        """The session state at the beginning of turn ``turn_number``: session keys as of the end of the turn before,
-        ``app:`` and ``user:`` keys as they were when the turn began."""
+    async def read_turn_state(self, session_id: str, turn_number: int, leg: int = 1) -> JsonObject:
+        """The session state at the beginning of a leg of turn ``turn_number``: session keys as of the end of the leg or
+        turn before, ``app:`` and ``user:`` keys as they were when the leg began."""
         ...

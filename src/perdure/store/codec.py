@@ -23,9 +23,9 @@ from perdure.session.model import (
     UserMessage,
 )
 from perdure.session.policy import RetryPolicy, ToolEffect
-from perdure.session.runner import CallRequest
+from perdure.session.runner import CallRequest, Question, QuestionWait
 from perdure.session.state import Ending
-from perdure.store.base import MAX_PAYLOAD_BYTES, Answer
+from perdure.store.base import MAX_PAYLOAD_BYTES, Answer, GivenAnswer
 
 MAX_INLINE_BYTES = 32 * 1024
 """Longer texts are kept apart, each once, under their SHA-256."""
@@ -198,9 +198,11 @@ def message_from_json(text: str, where: str) -> UserMessage:
     return parse(UserMessage.model_validate_json, text, where)
 
 
-def answer_to_json(answer: Answer, where: str) -> str:
+def answer_to_json(answer: GivenAnswer, where: str) -> str:
     """The part of an answer that makes it the same or another one."""
-    return to_json({"approved": answer.approved, "payload": answer.payload, "message": answer.message}, where)
+    if isinstance(answer, Answer):
+        return to_json({"approved": answer.approved, "payload": answer.payload, "message": answer.message}, where)
+    return to_json(answer.value, where)
 
 
 def call_request_to_json(request: CallRequest, where: str) -> str:
@@ -222,6 +224,7 @@ def call_request_to_json(request: CallRequest, where: str) -> str:
         "ask": None if request.ask is None else request.ask.value,
         "hint": request.hint,
         "payload": request.payload,
+        "path": request.path,
     }
     return to_json(stored, where)
 
@@ -246,4 +249,30 @@ def _read_call_request(text: str) -> CallRequest:
         ask=None if ask is None else InterruptKind(ask),
         hint=stored["hint"],
         payload=stored["payload"],
+        path=stored.get("path", ""),
     )
+
+
+def question_to_json(question: Question, where: str) -> str:
+    stored: JsonObject = {
+        "question_id": question.question_id,
+        "kind": question.kind.value,
+        "group": question.group,
+        "wait": question.wait.value,
+        "tool_name": question.tool_name,
+        "arguments": question.arguments,
+        "agent_name": question.agent_name,
+        "path": question.path,
+        "hint": question.hint,
+        "payload": question.payload,
+    }
+    return to_json(stored, where)
+
+
+def question_from_json(text: str, where: str) -> Question:
+    return parse(_read_question, text, where)
+
+
+def _read_question(text: str) -> Question:
+    stored = json.loads(text)
+    return Question(**(stored | {"kind": InterruptKind(stored["kind"]), "wait": QuestionWait(stored["wait"])}))

@@ -39,6 +39,7 @@ from perdure.session.model import UserMessage
 from perdure.store.base import SessionFilter
 from perdure.store.sqlite import SqliteStore
 from perdure.store.sqlite.errors import translate
+from perdure.store.sqlite.schema import SCHEMA_VERSION
 
 
 def _change(path: Path, *statements: str) -> None:
@@ -90,7 +91,7 @@ async def test_a_newer_schema_is_refused(open_store: OpenStore, path: Path) -> N
     _change(path, "PRAGMA user_version = 99")
     with pytest.raises(StoreTooNew) as caught:
         await open_store()
-    assert (caught.value.found, caught.value.supported) == (99, 1)
+    assert (caught.value.found, caught.value.supported) == (99, SCHEMA_VERSION)
 
 
 async def test_a_missing_directory_is_named(tmp_path: Path) -> None:

@@ -30,6 +30,11 @@ _INBOX_TAKE_MESSAGE = sql("inbox_take_message")
 _INTERRUPT_ANSWER_OF = sql("interrupt_answer_of")
 _INTERRUPT_END = sql("interrupt_end")
 _INTERRUPT_INSERT = sql("interrupt_insert")
+_LEG_BEGIN = sql("leg_begin")
+_LEG_END = sql("leg_end")
+_QUESTION_END = sql("question_end")
+_QUESTION_INSERT = sql("question_insert")
+_TURN_LEG = sql("turn_leg")
 _LEASE_KEY = sql("lease_key")
 _MESSAGE_INSERT = sql("message_insert")
 _MODEL_CALL_INSERT = sql("model_call_insert")
@@ -82,6 +87,7 @@ class _Session:
     open_turn_key: int | None
     open_turn_id: str | None
     turn_number: int | None
+    leg: int | None
     first_message: int | None
     turn_count: int
     message_count: int
@@ -115,8 +121,8 @@ class _Application:
         self.prepared = prepared
         self.write: SessionWrite = prepared.write
         self.now_ms = now_ms
-        self.session = _Session(*row[:18])
-        self.ring = Ring(*row[18:])
+        self.session = _Session(*row[:19])
+        self.ring = Ring(*row[19:])
         self.turn_keys: dict[str, int] = {}
         if self.session.open_turn_id is not None and self.session.open_turn_key is not None:
             self.turn_keys[self.session.open_turn_id] = self.session.open_turn_key
@@ -133,6 +139,7 @@ class _Application:
         self._put_steps()
         self._put_turn_parts()
         self._put_messages()
+        self._change_leg()
         self._change_turn()
         if write.begin is not None and not begins_first:
             self._begin(write.begin)
@@ -180,7 +187,7 @@ class _Application:
             )
         self.transaction.execute(_INBOX_TAKE_MESSAGE, (session.key, begin.turn_id))
         self.turn_keys[begin.turn_id] = session.open_turn_key = cursor.lastrowid
-        session.open_turn_id, session.turn_number = begin.turn_id, begin.number
+        session.open_turn_id, session.turn_number, session.leg = begin.turn_id, begin.number, 1
         session.turn_count, session.first_message = begin.number, session.message_count
         self.row_changed = True
 
@@ -195,6 +202,18 @@ class _Application:
             self.session.open_turn_key = None
         self.row_changed = True
 
+    def _change_leg(self) -> None:
+        """Behind all that belongs to the leg that ends."""
+        write, session = self.write, self.session
+        if write.leg_end is not None:
+            key, carry = self._turn_key(write.turn_id or ""), self.transaction.keep(session.key, self.prepared.carry)
+            self.transaction.execute(_LEG_END, (key, (session.leg or 0) + 1, session.message_count, carry))
+        if write.leg_begin is not None:
+            key = self._turn_key(write.turn_id or "")
+            shared = shared_state_text(self.transaction.connection, session.app_name, session.user_id)
+            self.transaction.execute(_LEG_BEGIN, (session.message_count, shared, key, write.leg_begin.leg))
+            self.transaction.execute(_TURN_LEG, (write.leg_begin.leg, key))
+
     def _put_turn_parts(self) -> None:
         write = self.write
         if write.ending is not None and write.turn_id is not None:
@@ -208,12 +227,32 @@ class _Application:
         if write.usage is not None and write.turn_id is not None:
             usage = (write.usage.input_tokens, write.usage.output_tokens, write.usage.model_calls)
             self.transaction.execute(_TURN_ADD_USAGE, (*usage, self._turn_key(write.turn_id)))
-        session_key = self.session.key
-        for put in write.interrupts:
-            facts = (session_key, put.interrupt_id, self._turn_key(put.turn_id), put.call_id, put.kind.value)
-            self.transaction.execute(_INTERRUPT_INSERT, (*facts, put.created_at_ms, put.deadline_ms))
+        self._put_interrupts()
         for end in write.interrupt_ends:
             self._end_interrupt(end)
+        self._end_questions()
+
+    def _put_interrupts(self) -> None:
+        session, execute, keep = self.session, self.transaction.execute, self.transaction.keep
+        for put, shown in zip(self.write.interrupts, self.prepared.shown, strict=True):
+            facts = (session.key, put.interrupt_id, self._turn_key(put.turn_id), session.leg, put.call_id)
+            times = (put.created_at_ms, put.deadline_ms)
+            execute(_INTERRUPT_INSERT, (*facts, put.kind.value, *times, keep(session.key, shown)))
+        for asked, request in zip(self.write.questions, self.prepared.questions, strict=True):
+            names = (session.key, asked.interrupt_id, self._turn_key(asked.turn_id), session.leg, asked.step_id)
+            question = asked.question
+            stored = keep(session.key, request)
+            execute(_QUESTION_INSERT, (*names, question.wait.value, question.tool_name, stored))
+
+    def _end_questions(self) -> None:
+        session_key = self.session.key
+        for end, value in zip(self.write.question_ends, self.prepared.answers, strict=True):
+            answer = end.answer
+            head: tuple[int | None, int | None, str | None] = (None, None, None)
+            if answer is not None:
+                head = (answer.sequence, answer.settled_at_ms, error_to_json(answer.error))
+            stored = self.transaction.keep(session_key, value)
+            self.transaction.execute(_QUESTION_END, (*head, stored, session_key, end.interrupt_id))
 
     def _end_interrupt(self, end: InterruptEnd) -> None:
         """Expires or withdraws an interrupt.  The answer of a person who was first counts: it must not expire (J6)."""
@@ -244,30 +283,31 @@ class _Application:
             session.step_count += len(rows)
 
     def _put_calls(self) -> None:
-        transaction = self.transaction
-        for put, request in zip(self.write.calls, self.prepared.requests, strict=True):
-            key = self._turn_key(put.turn_id)
-            state = (put.phase.value, put.attempts, put.approval_step_id, put.interrupt_id)
+        transaction, session = self.transaction, self.session
+        for put, request, asked in zip(self.write.calls, self.prepared.requests, self.prepared.asked, strict=True):
+            key = (self._turn_key(put.turn_id), session.leg, put.call_id)
+            outcome = transaction.keep(session.key, asked)
+            state = (put.phase.value, put.attempts, put.asks, outcome, put.approval_step_id, put.interrupt_id)
             if put.request is None:
-                transaction.execute(_CALL_CHANGE, (*state, key, put.call_id))
+                transaction.execute(_CALL_CHANGE, (*state, *key))
                 continue
             tool = (put.request.tool_name, put.request.effect.value)
-            stored = transaction.keep(self.session.key, request)
-            transaction.execute(_CALL_INSERT, (key, put.call_id, put.step_id, *state, *tool, stored))
+            stored = transaction.keep(session.key, request)
+            transaction.execute(_CALL_INSERT, (*key, put.step_id, *state, *tool, stored))
 
     def _put_records(self) -> None:
         keep, session_key = self.transaction.keep, self.session.key
         for record in self.prepared.records:
             texts = (keep(session_key, record.outcome), keep(session_key, record.result))
-            key = self._turn_key(record.turn_id)
-            self.transaction.execute(_CALL_RECORD, (*record.head, *texts, key, record.call_id))
+            key = (self._turn_key(record.turn_id), self.session.leg, record.call_id)
+            self.transaction.execute(_CALL_RECORD, (*record.head, *texts, *key))
 
     def _put_model_calls(self) -> None:
         key = self._turn_key(self.write.turn_id or "")
         for call, response in zip(self.write.model_calls, self.prepared.responses, strict=True):
             usage = (call.usage.input_tokens, call.usage.output_tokens, call.usage.model_calls)
             stored = self.transaction.keep(self.session.key, response)
-            row = (key, call.key, call.sequence, call.settled_at_ms, *usage, stored)
+            row = (key, self.session.leg, call.key, call.sequence, call.settled_at_ms, *usage, stored)
             self.transaction.execute(_MODEL_CALL_INSERT, row)
 
     def _put_messages(self) -> None:
@@ -293,8 +333,8 @@ class _Application:
         session, keep = self.session, self.transaction.keep
         texts = (keep(session.key, message.text), keep(session.key, message.item))
         self.transaction.execute(_MESSAGE_INSERT, (session.key, position, turn_key, *message.head, *texts))
-        number = session.turn_number or 0
-        apply_delta(self.transaction, session.key, session.app_name, session.user_id, number, message.delta)
+        at = {"turn_number": session.turn_number or 0, "leg": session.leg or 1}
+        apply_delta(self.transaction, session.key, session.app_name, session.user_id, message.delta, **at)
 
     # ------------------------------------------------------------ the session
 

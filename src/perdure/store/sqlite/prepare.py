@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from perdure.session.runner import NewMessage
-from perdure.store.base import CallPut, Lease, RecordPut, SessionWrite, StepPut
-from perdure.store.codec import Packed, call_request_to_json, error_to_json, pack, to_json
+from perdure.store.base import CallPut, InterruptPut, Lease, QuestionEnd, QuestionPut, RecordPut, SessionWrite, StepPut
+from perdure.store.codec import Packed, call_request_to_json, error_to_json, pack, question_to_json, to_json
 from perdure.store.sqlite.events import EventRow, event_row
 from perdure.store.sqlite.state import StateDelta, split_delta
 
@@ -47,12 +47,21 @@ class PreparedWrite:
     Attributes:
         steps: one row per step, without session and position.
         requests: the request of each call that is new, in the order of ``write.calls``.
+        asked: what the last attempt of each of these calls that asked came to.
+        shown: what each new interrupt shows besides, in the order of ``write.interrupts``.
+        carry: of ``write.leg_end``.
+        questions, answers: of ``write.questions`` and ``write.question_ends``.
         responses: of the model calls.
     """
 
     write: SessionWrite
     steps: tuple[Columns, ...]
     requests: tuple[Packed | None, ...]
+    asked: tuple[Packed | None, ...]
+    shown: tuple[Packed | None, ...]
+    questions: tuple[Packed, ...]
+    answers: tuple[Packed | None, ...]
+    carry: Packed | None
     records: tuple[PreparedRecord, ...]
     responses: tuple[Packed, ...]
     messages: tuple[PreparedMessage, ...]
@@ -70,6 +79,11 @@ def prepare_write(lease: Lease, write: SessionWrite) -> PreparedWrite:
         write=write,
         steps=tuple([_step(put) for put in _merged(write.steps)]),
         requests=tuple([_request(put, where) for put in write.calls]),
+        asked=tuple([_asked(put, where) for put in write.calls]),
+        shown=tuple([_shown(put, where) for put in write.interrupts]),
+        questions=tuple([_question(put, where) for put in write.questions]),
+        answers=tuple([_answer(end, where) for end in write.question_ends]),
+        carry=_carry(write, where),
         records=tuple([_record(put, where) for put in write.records]),
         responses=tuple([pack(call.response, f"{where}, model call {call.key!r}") for call in write.model_calls]),
         messages=tuple([_message(message, where) for message in write.messages]),
@@ -116,6 +130,31 @@ def _request(put: CallPut, where: str) -> Packed | None:
         return None
     place = f"{where}, call {put.call_id!r} of {put.request.tool_name}"
     return pack(call_request_to_json(put.request, place), place)
+
+
+def _asked(put: CallPut, where: str) -> Packed | None:
+    return None if put.asked is None else pack(put.asked, f"{where}, call {put.call_id!r}, what it did before it asked")
+
+
+def _shown(put: InterruptPut, where: str) -> Packed | None:
+    place = f"{where}, interrupt {put.interrupt_id!r}"
+    return None if put.asked is None else pack(to_json(put.asked, place), place)
+
+
+def _question(put: QuestionPut, where: str) -> Packed:
+    place = f"{where}, question {put.question.question_id!r}"
+    return pack(question_to_json(put.question, place), place)
+
+
+def _answer(end: QuestionEnd, where: str) -> Packed | None:
+    place = f"{where}, answer to {end.interrupt_id!r}"
+    return None if end.answer is None else pack(to_json(end.answer.value, place), place)
+
+
+def _carry(write: SessionWrite, where: str) -> Packed | None:
+    if write.leg_end is None or write.leg_end.carry is None:
+        return None
+    return pack(write.leg_end.carry, f"{where}, what a leg hands on")
 
 
 def _record(put: RecordPut, where: str) -> PreparedRecord:

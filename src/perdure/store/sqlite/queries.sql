@@ -28,11 +28,11 @@ WHERE name = 'fence_floor';
 -- name: session_take_position
 -- The session has a new inbox item: gives it a position, and, if the session can go on with the item, wakes it unless it
 -- is owned (its owner looks by itself).  A blocked session goes on with a cancel or a close only, one that waits with
--- anything but a message.
+-- anything but a message; it is seen to go on unless more answers are needed (?4).
 UPDATE sessions
 SET inbox_count = inbox_count + 1,
     status = CASE
-        WHEN status = 'idle' OR (status = 'waiting' AND ?2 <> 'message')
+        WHEN status = 'idle' OR (status = 'waiting' AND ?2 <> 'message' AND NOT ?4)
           OR (status = 'blocked' AND ?2 IN ('cancel', 'close')) THEN 'running'
         ELSE status END,
     due_since_ms = CASE
@@ -97,6 +97,24 @@ SELECT turn_id FROM turns WHERE turn_key = ?;
 UPDATE interrupts SET status = ?, resolved_by = ?, resolved_at_ms = ?, response = ?
 WHERE session_key = ? AND interrupt_id = ? AND status = 'pending';
 
+-- name: pending_ids
+-- What a session asks, oldest first.
+SELECT interrupt_id FROM interrupts WHERE session_key = ? AND status = 'pending' ORDER BY interrupt_key;
+
+-- name: question_wait
+-- Who waits for the answer to a question, and whether it needs more answers: to its group, or to the whole frontier.
+SELECT q.wait, EXISTS (
+    SELECT 1 FROM questions AS other
+    JOIN interrupts AS i ON i.session_key = other.session_key AND i.interrupt_id = other.interrupt_id
+    WHERE other.turn_key = q.turn_key AND other.leg = q.leg AND other.wait = q.wait AND i.status = 'pending'
+      AND (q.wait <> 'live' OR json_extract(other.request, '$.group') = json_extract(q.request, '$.group')))
+FROM questions AS q WHERE q.session_key = ? AND q.interrupt_id = ?;
+
+-- name: late_withdraw
+-- Nobody may answer what outlived its turn any more.
+UPDATE interrupts SET status = 'withdrawn', resolved_at_ms = ?2
+WHERE status = 'pending' AND session_key = ?1;
+
 -- name: delete_calls
 -- With its session.
 DELETE FROM calls WHERE turn_key IN (SELECT turn_key FROM turns WHERE session_key = ?);
@@ -104,6 +122,14 @@ DELETE FROM calls WHERE turn_key IN (SELECT turn_key FROM turns WHERE session_ke
 -- name: delete_model_calls
 -- With its session.
 DELETE FROM model_calls WHERE turn_key IN (SELECT turn_key FROM turns WHERE session_key = ?);
+
+-- name: delete_legs
+-- With its session.
+DELETE FROM legs WHERE turn_key IN (SELECT turn_key FROM turns WHERE session_key = ?);
+
+-- name: delete_questions
+-- With its session.
+DELETE FROM questions WHERE session_key = ?;
 
 -- name: delete_turns
 -- With its session.
@@ -166,12 +192,12 @@ INSERT OR IGNORE INTO payload_refs (session_key, sha256) VALUES (?, ?);
 SELECT text FROM payloads WHERE sha256 = ?;
 
 -- name: session_state_put
--- The value that a key has at the end of a turn.
-INSERT INTO session_state (session_key, name, turn_number, value) VALUES (?, ?, ?, ?)
-ON CONFLICT (session_key, name, turn_number) DO UPDATE SET value = excluded.value;
+-- The value that a key has at the end of a leg.
+INSERT INTO session_state (session_key, name, turn_number, leg, value) VALUES (?, ?, ?, ?, ?)
+ON CONFLICT (session_key, name, turn_number, leg) DO UPDATE SET value = excluded.value;
 
 -- name: session_state_before
--- The newest value of each key from before a turn.  Jumps from key to key, so old values cost nothing.
+-- The newest value of each key from before a leg of a turn.  Jumps from key to key, so old values cost nothing.
 WITH RECURSIVE names (name) AS (
     SELECT min(name) FROM session_state WHERE session_key = ?1
     UNION ALL
@@ -180,8 +206,8 @@ WITH RECURSIVE names (name) AS (
 )
 SELECT names.name,
        (SELECT value FROM session_state AS version
-        WHERE version.session_key = ?1 AND version.name = names.name AND version.turn_number < ?2
-        ORDER BY version.turn_number DESC LIMIT 1) AS value
+        WHERE version.session_key = ?1 AND version.name = names.name AND (version.turn_number, version.leg) < (?2, ?3)
+        ORDER BY version.turn_number DESC, version.leg DESC LIMIT 1) AS value
 FROM names WHERE names.name IS NOT NULL AND value IS NOT NULL;
 
 -- name: shared_state_put
@@ -198,7 +224,7 @@ SELECT name, value FROM shared_state WHERE app_name = ? AND scope = ? AND user_i
 -- name: owned_session
 -- The session that a lease gives the right to write; nothing when the lease is lost.
 SELECT s.session_key, s.app_name, s.user_id, s.status, s.closed, s.blocked, s.await_step_id, s.definition,
-       s.open_turn_key, t.turn_id, t.number, t.first_message,
+       s.open_turn_key, t.turn_id, t.number, t.leg, t.first_message,
        s.turn_count, s.message_count, s.step_count, s.input_tokens, s.output_tokens, s.model_calls,
        s.event_capacity, s.event_bytes, s.trimmed_fence, s.trimmed_number
 FROM sessions AS s LEFT JOIN turns AS t ON t.turn_key = s.open_turn_key
@@ -243,6 +269,18 @@ INSERT INTO turns (session_key, turn_id, number, status, started_at_ms, first_me
 SELECT session_key, turn_id, ?3, 'running', ?4, ?5, ?6, content, ?7
 FROM inbox WHERE session_key = ?1 AND turn_id = ?2 AND kind = 'message';
 
+-- name: leg_end
+-- A turn is at a frontier: what its next leg gets.
+INSERT OR IGNORE INTO legs (turn_key, leg, first_message, carry) VALUES (?, ?, ?, ?);
+
+-- name: leg_begin
+-- A leg begins, in the state that there is.
+UPDATE legs SET first_message = ?, shared_state = ? WHERE turn_key = ? AND leg = ?;
+
+-- name: turn_leg
+-- The present leg of a turn.
+UPDATE turns SET leg = ? WHERE turn_key = ?;
+
 -- name: turn_drop
 -- A turn that will never begin.
 INSERT INTO turns (session_key, turn_id, status, started_at_ms, ended_at_ms, first_message, first_step, message)
@@ -284,41 +322,55 @@ WHERE steps.status IN ('pending', 'running');
 
 -- name: call_insert
 -- A call that was asked for; one that is known only moves on.
-INSERT INTO calls (turn_key, call_id, step_id, phase, attempts, approval_step_id, interrupt_id, tool_name, effect, request)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-ON CONFLICT (turn_key, call_id) DO UPDATE
+INSERT INTO calls (turn_key, leg, call_id, step_id, phase, attempts, asks, asked, approval_step_id, interrupt_id,
+                   tool_name, effect, request)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (turn_key, call_id, leg) DO UPDATE
 SET phase = excluded.phase, attempts = excluded.attempts
 WHERE calls.phase <> 'settled' AND calls.record IS NULL;
 
 -- name: call_change
 -- A call moves on, unless it is settled (J3).
-UPDATE calls SET phase = ?, attempts = ?, approval_step_id = ?, interrupt_id = ?
-WHERE turn_key = ? AND call_id = ? AND record IS NULL;
+UPDATE calls SET phase = ?, attempts = ?, asks = ?, asked = coalesce(?, asked), approval_step_id = ?, interrupt_id = ?
+WHERE turn_key = ? AND leg = ? AND call_id = ? AND record IS NULL;
 
 -- name: call_record
 -- The record of a call, once (J3).
 UPDATE calls SET phase = 'settled', record = ?, sequence = ?, settled_at_ms = ?, error = ?, outcome = ?, result = ?
-WHERE turn_key = ? AND call_id = ? AND record IS NULL;
+WHERE turn_key = ? AND leg = ? AND call_id = ? AND record IS NULL;
 
 -- name: model_call_insert
 -- The record of a model call, once (J3).
-INSERT OR IGNORE INTO model_calls (turn_key, key, sequence, settled_at_ms, input_tokens, output_tokens, model_calls, response)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?);
+INSERT OR IGNORE INTO model_calls (turn_key, leg, key, sequence, settled_at_ms, input_tokens, output_tokens, model_calls,
+                                   response)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: interrupt_insert
 -- A new pending interrupt.
-INSERT INTO interrupts (session_key, interrupt_id, turn_key, call_id, kind, status, created_at_ms, deadline_ms)
-VALUES (?, ?, ?, ?, ?, 'pending', ?, ?)
+INSERT INTO interrupts (session_key, interrupt_id, turn_key, leg, call_id, kind, status, created_at_ms, deadline_ms,
+                        asked)
+VALUES (?, ?, ?, ?, ?, ?, 'pending', ?, ?, ?)
 ON CONFLICT (session_key, interrupt_id) DO NOTHING;
 
 -- name: interrupt_end
 -- Expires or withdraws an interrupt, unless it was answered first (J6).
 UPDATE interrupts SET status = ?, resolved_at_ms = ? WHERE session_key = ? AND interrupt_id = ? AND status = 'pending';
 
+-- name: question_insert
+-- A question that was asked.
+INSERT INTO questions (session_key, interrupt_id, turn_key, leg, step_id, wait, tool_name, request)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (session_key, interrupt_id) DO NOTHING;
+
+-- name: question_end
+-- Nothing waits for a question any more (J12).
+UPDATE questions SET settled = 1, sequence = ?, settled_at_ms = ?, error = ?, answer = ?
+WHERE session_key = ? AND interrupt_id = ? AND settled = 0;
+
 -- name: interrupt_answer_of
 -- Who answered an interrupt, and when; nothing when nobody did.
 SELECT resolved_by, resolved_at_ms FROM interrupts
-WHERE session_key = ? AND interrupt_id = ? AND status IN ('approved', 'rejected');
+WHERE session_key = ? AND interrupt_id = ? AND status IN ('approved', 'rejected', 'answered');
 
 -- name: message_insert
 -- The next message of the log.
@@ -433,8 +485,16 @@ UPDATE sessions SET lost = 0 WHERE session_key = ? AND lost > 0;
 -- name: open_turn
 -- The open turn of a claimed session.
 SELECT turn_id, number, status, message, started_at_ms, first_message, first_step, input_tokens, output_tokens, model_calls,
-       ending
+       ending, leg
 FROM turns WHERE turn_key = ?;
+
+-- name: legs_of_turn
+-- The present leg of a turn, and the one that follows it if it has ended.
+SELECT leg, first_message, carry FROM legs WHERE turn_key = ? AND leg >= ? ORDER BY leg;
+
+-- name: raised_by_turn
+-- How many interrupts each call and question of a turn raised.
+SELECT call_id, count(*) FROM interrupts INDEXED BY interrupts_of_turn WHERE turn_key = ? GROUP BY call_id;
 
 -- name: open_model_step
 -- The RunModel step that is open; steps before the turn's first are not looked at.
@@ -443,15 +503,29 @@ WHERE session_key = ? AND position > ? AND turn_id = ? AND name = 'RunModel' AND
 ORDER BY position DESC LIMIT 1;
 
 -- name: calls_of_turn
--- The calls of a turn in the order in which they were asked for, each with the answer to its interrupt.
+-- The calls of some legs of a turn in the order in which they were asked for, each with the answer to its interrupt.
 SELECT c.request, c.step_id, c.phase, c.attempts, c.approval_step_id, c.interrupt_id, c.record, c.sequence,
-       c.settled_at_ms, c.error, c.outcome, i.status, i.response, c.call_id
+       c.settled_at_ms, c.error, c.outcome, i.status, i.response, i.kind, c.asks, c.asked, c.call_id
 FROM calls AS c LEFT JOIN interrupts AS i ON i.session_key = ?2 AND i.interrupt_id = c.interrupt_id
-WHERE c.turn_key = ?1 ORDER BY c.call_key;
+WHERE c.turn_key = ?1 AND c.leg BETWEEN ?3 AND ?4 ORDER BY c.call_key;
+
+-- name: questions_of_turn
+-- The questions of a leg of a turn in the order in which they were asked.
+SELECT request, step_id, interrupt_id, settled, sequence, settled_at_ms, error, answer
+FROM questions WHERE turn_key = ? AND leg = ? ORDER BY question_key;
+
+-- name: questions_late
+-- The open questions of a session whose answers start turns, oldest first.
+SELECT t.turn_id, q.step_id, q.interrupt_id, i.kind
+FROM questions AS q INDEXED BY questions_late
+JOIN turns AS t ON t.turn_key = q.turn_key
+JOIN interrupts AS i ON i.session_key = q.session_key AND i.interrupt_id = q.interrupt_id
+WHERE q.wait = 'next_turn' AND q.settled = 0 AND q.session_key = ? ORDER BY q.question_key;
 
 -- name: max_sequence
 -- The last sequence of a turn's records.
 SELECT max(coalesce((SELECT max(sequence) FROM calls WHERE turn_key = ?1), 0),
+           coalesce((SELECT max(sequence) FROM questions WHERE turn_key = ?1), 0),
            coalesce((SELECT max(sequence) FROM model_calls WHERE turn_key = ?1), 0));
 
 -- name: next_deadline
@@ -459,8 +533,8 @@ SELECT max(coalesce((SELECT max(sequence) FROM calls WHERE turn_key = ?1), 0),
 SELECT min(deadline_ms) FROM interrupts WHERE session_key = ? AND status = 'pending';
 
 -- name: inbox_items
--- The inbox of a session behind a position, in order; an answer with who gave it, and when.
-SELECT b.position, b.kind, b.turn_id, b.interrupt_id, b.content, i.resolved_by, i.resolved_at_ms
+-- The inbox of a session behind a position, in order; an answer with who gave it, when, and to what.
+SELECT b.position, b.kind, b.turn_id, b.interrupt_id, b.content, i.resolved_by, i.resolved_at_ms, i.kind
 FROM inbox AS b LEFT JOIN interrupts AS i ON i.session_key = b.session_key AND i.interrupt_id = b.interrupt_id
 WHERE b.session_key = ? AND b.position > ? ORDER BY b.position;
 
@@ -485,19 +559,21 @@ WHERE s.session_id = ?1;
 -- name: interrupts_pending
 -- The pending interrupts of a session, oldest first.
 SELECT i.interrupt_id, i.kind, t.turn_id, i.created_at_ms, i.deadline_ms, i.status, i.resolved_by, i.resolved_at_ms,
-       i.response, c.request
+       i.response, i.call_id, i.asked, coalesce(q.request, c.request)
 FROM interrupts AS i
 JOIN turns AS t ON t.turn_key = i.turn_key
-JOIN calls AS c ON c.turn_key = i.turn_key AND c.call_id = i.call_id
+LEFT JOIN questions AS q ON q.session_key = i.session_key AND q.interrupt_id = i.interrupt_id
+LEFT JOIN calls AS c ON c.turn_key = i.turn_key AND c.leg = i.leg AND c.call_id = i.call_id
 WHERE i.session_key = ? AND i.status = 'pending' ORDER BY i.interrupt_key;
 
 -- name: interrupt
 -- One interrupt.
 SELECT i.interrupt_id, i.kind, t.turn_id, i.created_at_ms, i.deadline_ms, i.status, i.resolved_by, i.resolved_at_ms,
-       i.response, c.request
+       i.response, i.call_id, i.asked, coalesce(q.request, c.request)
 FROM interrupts AS i
 JOIN turns AS t ON t.turn_key = i.turn_key
-JOIN calls AS c ON c.turn_key = i.turn_key AND c.call_id = i.call_id
+LEFT JOIN questions AS q ON q.session_key = i.session_key AND q.interrupt_id = i.interrupt_id
+LEFT JOIN calls AS c ON c.turn_key = i.turn_key AND c.leg = i.leg AND c.call_id = i.call_id
 WHERE i.session_key = ? AND i.interrupt_id = ?;
 
 -- name: messages
@@ -512,12 +588,16 @@ SELECT position, item FROM messages WHERE session_key = ? AND position >= ? AND 
 
 -- name: steps
 -- Part of the step list, tool steps with what their calls returned.
-SELECT s.position, s.step_id, s.turn_id, s.name, s.key, s.status, s.attempts, c.tool_name, s.call_id, c.effect,
+SELECT s.position, s.step_id, s.turn_id, s.name, s.key, s.status, s.attempts, coalesce(q.tool_name, c.tool_name),
+       s.call_id, CASE WHEN q.tool_name IS NULL THEN c.effect END,
        CASE WHEN s.name IN ('CallTool', 'CallSingleAttemptTool') AND c.record = 'succeeded' THEN c.result END,
        s.error, s.started_at_ms, s.settled_at_ms
 FROM steps AS s
 LEFT JOIN turns AS t ON t.session_key = s.session_key AND t.turn_id = s.turn_id
-LEFT JOIN calls AS c ON c.turn_key = t.turn_key AND c.call_id = s.call_id
+LEFT JOIN questions AS q ON q.turn_key = t.turn_key AND q.step_id = s.step_id
+LEFT JOIN calls AS c ON c.call_key = coalesce(
+    (SELECT call_key FROM calls WHERE turn_key = t.turn_key AND call_id = s.call_id AND step_id = s.step_id),
+    (SELECT max(call_key) FROM calls WHERE turn_key = t.turn_key AND call_id = s.call_id))
 WHERE s.session_key = ? AND s.position > ? ORDER BY s.position LIMIT ?;
 
 -- name: ring
@@ -534,25 +614,27 @@ ORDER BY fence, number LIMIT ?;
 SELECT fence, number FROM events WHERE session_key = ? ORDER BY fence, number LIMIT 1;
 
 -- name: turn_for_replay
--- A turn with the number of its stored messages.
-SELECT s.session_key, t.turn_key,
+-- A turn with its present leg and the number of its stored messages.
+SELECT s.session_key, t.turn_key, t.leg,
        coalesce((SELECT next.first_message FROM turns AS next
                  WHERE next.session_key = s.session_key AND next.number = t.number + 1), s.message_count) - t.first_message
 FROM sessions AS s JOIN turns AS t ON t.session_key = s.session_key AND t.turn_id = ?2
 WHERE s.session_id = ?1;
 
 -- name: model_calls_of_turn
--- The model calls of a turn in the order in which they settled.
+-- The model calls of a leg of a turn in the order in which they settled.
 SELECT key, sequence, response, input_tokens, output_tokens, model_calls, settled_at_ms
-FROM model_calls WHERE turn_key = ? ORDER BY sequence;
+FROM model_calls WHERE turn_key = ? AND leg = ? ORDER BY sequence;
 
 -- name: session_scope
 -- Whose shared state a session sees.
 SELECT session_key, app_name, user_id FROM sessions WHERE session_id = ?;
 
 -- name: turn_shared_state
--- The shared state that a turn began with.
-SELECT shared_state FROM turns WHERE session_key = ? AND number = ?;
+-- The shared state that a leg of a turn began with.
+SELECT CASE WHEN ?3 = 1 THEN t.shared_state ELSE l.shared_state END
+FROM turns AS t LEFT JOIN legs AS l ON l.turn_key = t.turn_key AND l.leg = ?3
+WHERE t.session_key = ?1 AND t.number = ?2;
 
 -- name: list_by_change
 -- Sessions, the most recently changed first.

@@ -25,11 +25,12 @@ from perdure.session.model import (
     TurnStatus,
     Usage,
 )
-from perdure.session.runner import RecordedCall, RecordedTurn
-from perdure.store.base import EventBatch, SessionFilter
+from perdure.session.runner import AnsweredQuestion, QuestionWait, RecordedCall, RecordedTurn
+from perdure.store.base import EventBatch, SessionFilter, StoredQuestion
 from perdure.store.codec import error_from_json, from_json
 from perdure.store.sqlite import rows
-from perdure.store.sqlite.client import interrupt_not_found, session_not_found
+from perdure.store.sqlite.answers import interrupt_not_found
+from perdure.store.sqlite.client import session_not_found
 from perdure.store.sqlite.queries import sql
 from perdure.store.sqlite.state import CURRENT, own_state, shared_state
 
@@ -45,6 +46,7 @@ _LIST_BY_USER = sql("list_by_user")
 _MESSAGES = sql("messages")
 _MODEL_CALLS_OF_TURN = sql("model_calls_of_turn")
 _OLDEST_EVENT = sql("oldest_event")
+_QUESTIONS_OF_TURN = sql("questions_of_turn")
 _RING = sql("ring")
 _SESSION_KEY = sql("session_key")
 _SESSION_SCOPE = sql("session_scope")
@@ -179,25 +181,57 @@ def events(connection: sqlite3.Connection, session_id: str, after: str | None, l
 
 
 def recorded_turn(connection: sqlite3.Connection, session_id: str, turn_id: str) -> RecordedTurn:
-    """What the journal holds of a turn."""
+    """What the journal holds of the present leg of a turn."""
     row = connection.execute(_TURN_FOR_REPLAY, (session_id, turn_id)).fetchone()
     if row is None:
-        _key(connection, session_id)
-        raise TurnNotFound(f"session {session_id!r} has no turn {turn_id!r}", session_id=session_id, turn_id=turn_id)
-    key, turn_key, stored = row
+        raise _turn_not_found(connection, session_id, turn_id)
+    key, turn_key, leg, stored = row
     where = f"session {session_id!r}, turn {turn_id!r}"
-    calls = connection.execute(_CALLS_OF_TURN, (turn_key, key)).fetchall()
-    models = connection.execute(_MODEL_CALLS_OF_TURN, (turn_key,)).fetchall()
+    models = connection.execute(_MODEL_CALLS_OF_TURN, (turn_key, leg)).fetchall()
+    questions = stored_questions(connection, turn_key, leg, where)
     return RecordedTurn(
         model_calls=tuple(
             rows.read_row(rows.model_call, model, f"{where}, model call {model[0]!r}", connection) for model in models
         ),
-        calls=tuple(
-            RecordedCall(*rows.read_row(rows.recorded_call, call, f"{where}, call {call[-1]!r}", connection))
-            for call in calls
+        calls=_recorded_calls(connection, (turn_key, key, leg, leg), where),
+        questions=tuple(
+            AnsweredQuestion(one.question, one.answer)
+            for one in questions
+            if one.question.wait is QuestionWait.LIVE and (one.answer is not None or not one.settled)
         ),
         stored_messages=stored,
     )
+
+
+def earlier_calls(connection: sqlite3.Connection, session_id: str, turn_id: str) -> Sequence[RecordedCall]:
+    """The calls of the legs before the present one."""
+    row = connection.execute(_TURN_FOR_REPLAY, (session_id, turn_id)).fetchone()
+    if row is None:
+        raise _turn_not_found(connection, session_id, turn_id)
+    key, turn_key, leg, _ = row
+    return _recorded_calls(connection, (turn_key, key, 1, leg - 1), f"session {session_id!r}, turn {turn_id!r}")
+
+
+def _recorded_calls(
+    connection: sqlite3.Connection, legs: tuple[int, int, int, int], where: str
+) -> tuple[RecordedCall, ...]:
+    return tuple(
+        RecordedCall(*rows.read_row(rows.recorded_call, call, f"{where}, call {call[-1]!r}", connection))
+        for call in connection.execute(_CALLS_OF_TURN, legs).fetchall()
+    )
+
+
+def stored_questions(connection: sqlite3.Connection, turn_key: int, leg: int, where: str) -> tuple[StoredQuestion, ...]:
+    """The questions of a leg, in the order in which they were asked."""
+    return tuple(
+        rows.read_row(rows.stored_question, found, f"{where}, question {found[2]!r}", connection)
+        for found in connection.execute(_QUESTIONS_OF_TURN, (turn_key, leg)).fetchall()
+    )
+
+
+def _turn_not_found(connection: sqlite3.Connection, session_id: str, turn_id: str) -> TurnNotFound:
+    _key(connection, session_id)
+    return TurnNotFound(f"session {session_id!r} has no turn {turn_id!r}", session_id=session_id, turn_id=turn_id)
 
 
 def history(connection: sqlite3.Connection, session_id: str, first: int, end: int) -> Sequence[JsonObject]:
@@ -207,14 +241,14 @@ def history(connection: sqlite3.Connection, session_id: str, first: int, end: in
     return [rows.read_row(rows.history_item, row, f"{where} {row[0]}", connection) for row in found]
 
 
-def turn_state(connection: sqlite3.Connection, session_id: str, turn_number: int) -> JsonObject:
-    """The state at the beginning of a turn.  For a turn that has not begun: as it is now."""
+def turn_state(connection: sqlite3.Connection, session_id: str, turn_number: int, leg: int) -> JsonObject:
+    """The state at the beginning of a leg of a turn.  For a turn that has not begun: as it is now."""
     row = connection.execute(_SESSION_SCOPE, (session_id,)).fetchone()
     if row is None:
         raise session_not_found(session_id)
     key, app_name, user_id = row
-    own = own_state(connection, key, session_id, turn_number)
-    begun = connection.execute(_TURN_SHARED_STATE, (key, turn_number)).fetchone()
+    own = own_state(connection, key, session_id, turn_number, leg)
+    begun = connection.execute(_TURN_SHARED_STATE, (key, turn_number, leg)).fetchone()
     if begun is None:
         return own | shared_state(connection, app_name, user_id)
     if begun[0] is None:

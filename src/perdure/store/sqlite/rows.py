@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, TypeVar, cast
 
 from perdure.clock import to_datetime
@@ -30,10 +31,17 @@ from perdure.session.model import (
     TurnStatus,
     Usage,
 )
-from perdure.session.runner import Approval, CallRecord, ModelCall
-from perdure.session.state import CallPhase
-from perdure.store.base import InboxItem, InboxKind, StoredCall
-from perdure.store.codec import Unreadable, call_request_from_json, error_from_json, from_json, message_from_json
+from perdure.session.runner import Answer, Approval, CallRecord, ModelCall, QuestionWait
+from perdure.session.state import CallPhase, LateQuestion
+from perdure.store.base import InboxItem, InboxKind, StoredCall, StoredQuestion
+from perdure.store.codec import (
+    Unreadable,
+    call_request_from_json,
+    error_from_json,
+    from_json,
+    message_from_json,
+    question_from_json,
+)
 from perdure.store.sqlite.queries import sql
 
 _PAYLOAD_TEXT = sql("payload_text")
@@ -92,18 +100,23 @@ def turn_info(row: Row, where: str) -> TurnInfo:
 
 
 def interrupt(row: Row, where: str, connection: sqlite3.Connection) -> Interrupt:
-    interrupt_id, kind, turn_id, created, deadline, status, resolved_by, resolved_at, response, stored_request = row
-    request = call_request_from_json(load(connection, stored_request, where), where)
+    interrupt_id, kind, turn_id, created, deadline, status, *answer, asker_id, asked, request = row
+    resolved_by, resolved_at, response = answer
+    # Of a call or of a question; and in place of some of it, what a call says that asks in the middle.
+    shown = _object(load(connection, request, where), where)
+    if asked is not None:
+        shown |= _object(load(connection, asked, where), where)
     return Interrupt(
         interrupt_id=interrupt_id,
         kind=InterruptKind(kind),
         turn_id=turn_id,
-        tool_name=request.tool_name,
-        tool_call_id=request.call_id,
-        arguments=request.arguments,
-        agent_name=request.agent_name,
-        hint=request.hint,
-        payload=request.payload,
+        tool_name=shown["tool_name"],
+        tool_call_id=asker_id,
+        arguments=shown["arguments"],
+        agent_name=shown["agent_name"],
+        path=shown.get("path", ""),
+        hint=shown["hint"],
+        payload=shown["payload"],
         created_at=to_datetime(created),
         deadline=_moment(deadline),
         status=InterruptStatus(status),
@@ -175,27 +188,31 @@ def summary(row: Row, where: str) -> SessionSummary:
 
 
 def inbox_item(row: Row, where: str, connection: sqlite3.Connection) -> InboxItem:
-    position, kind, turn_id, interrupt_id, content, resolved_by, resolved_at = row
+    position, kind, turn_id, interrupt_id, content, resolved_by, resolved_at, asked = row
     text = None if content is None else load(connection, content, where)
     if kind == InboxKind.MESSAGE.value and text is not None:
         return InboxItem(position, InboxKind.MESSAGE, turn_id, message=message_from_json(text, where))
     if kind == InboxKind.ANSWER.value and text is not None:
         answer = _object(text, where)
-        return InboxItem(
+        item = InboxItem(
             position,
             InboxKind.ANSWER,
             interrupt_id=interrupt_id,
-            approved=answer["approved"],
-            payload=answer["payload"],
-            rejection=answer["message"],
+            approved=True,
             resolved_by=resolved_by,
             resolved_at_ms=resolved_at,
+            value=answer,
         )
+        if InterruptKind(asked).takes_value:
+            return item
+        verdict = {"approved": answer["approved"], "payload": answer["payload"], "rejection": answer["message"]}
+        return replace(item, value=None, **verdict)
     return InboxItem(position, InboxKind(kind), turn_id)
 
 
 def stored_call(row: Row, where: str, connection: sqlite3.Connection) -> StoredCall:
-    request, step_id, phase, attempts, approval_step_id, interrupt_id, record, *_, answered, response, _ = row
+    request, step_id, phase, attempts, approval_step_id, interrupt_id, record, *rest = row
+    *_, answered, response, kind, asks, asked, _ = rest
     return StoredCall(
         request=call_request_from_json(load(connection, request, where), where),
         step_id=step_id,
@@ -203,17 +220,46 @@ def stored_call(row: Row, where: str, connection: sqlite3.Connection) -> StoredC
         attempts=attempts,
         approval_step_id=approval_step_id,
         interrupt_id=interrupt_id,
-        approval=_approval(answered, response, where, connection),
+        approval=_approval(answered, response, kind, asked, where, connection),
         record=None if record is None else RecordStatus(record),
+        asking=None if kind is None else InterruptKind(kind),
+        asks=asks,
+        asked=None if asked is None else load(connection, asked, where),
     )
+
+
+def stored_question(row: Row, where: str, connection: sqlite3.Connection) -> StoredQuestion:
+    request, step_id, interrupt_id, settled, sequence, settled_at, error, answer = row
+    question = question_from_json(load(connection, request, where), where)
+    return StoredQuestion(
+        question=question,
+        step_id=step_id,
+        interrupt_id=interrupt_id,
+        settled=bool(settled) or question.wait is QuestionWait.NEXT_TURN,
+        answer=None
+        if sequence is None
+        else Answer(
+            question_id=question.question_id,
+            sequence=sequence,
+            value=from_json(load(connection, answer, where), where),
+            error=error_from_json(error, where),
+            settled_at_ms=settled_at,
+        ),
+    )
+
+
+def late_question(row: Row, where: str) -> LateQuestion:
+    turn_id, step_id, interrupt_id, kind = row
+    return LateQuestion(turn_id, step_id, interrupt_id, InterruptKind(kind))
 
 
 def recorded_call(row: Row, where: str, connection: sqlite3.Connection) -> tuple[Any, ...]:
     """The request of a call, its approval and its record."""
-    request, _, _, _, _, _, record, sequence, settled, error, outcome, answered, response, call_id = row
+    request, _, _, _, _, _, record, sequence, settled, error, outcome, *rest = row
+    answered, response, kind, _, asked, call_id = rest
     return (
         call_request_from_json(load(connection, request, where), where),
-        _approval(answered, response, where, connection),
+        _approval(answered, response, kind, asked, where, connection),
         None
         if record is None
         else CallRecord(
@@ -228,11 +274,17 @@ def recorded_call(row: Row, where: str, connection: sqlite3.Connection) -> tuple
 
 
 def _approval(
-    answered: str | None, response: str | bytes | None, where: str, connection: sqlite3.Connection
+    answered: str | None,
+    response: str | bytes | None,
+    kind: str | None,
+    asked: str | bytes | None,
+    where: str,
+    connection: sqlite3.Connection,
 ) -> Approval | None:
     if answered != InterruptStatus.APPROVED.value or response is None:
         return None
-    return Approval(_object(load(connection, response, where), where)["payload"])
+    payload = _object(load(connection, response, where), where)["payload"]
+    return Approval(payload, InterruptKind(kind), None if asked is None else load(connection, asked, where))
 
 
 def model_call(row: Row, where: str, connection: sqlite3.Connection) -> ModelCall:

@@ -1,4 +1,4 @@
--- perdure on SQLite: the whole schema of version 1, as a new database gets it.
+-- perdure on SQLite: the whole schema of version 2, as a new database gets it.
 --
 -- Conventions: *_key is an internal integer, *_id a name from outside; *_ms is milliseconds since the epoch (UTC).
 -- JSON is text.  A column of type ANY holds text, or, when the text is long, the SHA-256 of a row in payloads (a blob).
@@ -72,6 +72,7 @@ CREATE TABLE turns (
     session_key   INTEGER NOT NULL,
     turn_id       TEXT    NOT NULL,
     number        INTEGER,           -- NULL: its message was dropped before it began
+    leg           INTEGER NOT NULL DEFAULT 1, -- the present invocation; the first one is described here
     status        TEXT    NOT NULL CHECK (status IN ('running', 'waiting', 'completed', 'failed', 'cancelled')),
     started_at_ms INTEGER NOT NULL,
     ended_at_ms   INTEGER,
@@ -86,6 +87,16 @@ CREATE TABLE turns (
     shared_state  ANY,               -- app: and user: state as it was when it began; NULL when there was none
     UNIQUE (session_key, turn_id),
     UNIQUE (session_key, number)
+) STRICT;
+
+-- The invocations of a turn after its first.  A row is made when the one before has ended, and completed when this begins.
+CREATE TABLE legs (
+    turn_key      INTEGER NOT NULL,
+    leg           INTEGER NOT NULL,
+    first_message INTEGER NOT NULL,
+    carry         ANY,               -- what the invocation before handed on
+    shared_state  ANY,               -- as in turns
+    PRIMARY KEY (turn_key, leg)
 ) STRICT;
 
 CREATE TABLE steps (
@@ -108,10 +119,12 @@ CREATE TABLE steps (
 CREATE TABLE calls (
     call_key         INTEGER PRIMARY KEY, -- the order in which they were asked for
     turn_key         INTEGER NOT NULL,
+    leg              INTEGER NOT NULL,
     call_id          TEXT    NOT NULL,
     step_id          TEXT    NOT NULL,
     phase            TEXT    NOT NULL CHECK (phase IN ('awaiting', 'due', 'started', 'settled')),
     attempts         INTEGER NOT NULL,
+    asks             INTEGER NOT NULL, -- attempts that ended with a question
     approval_step_id TEXT,
     interrupt_id     TEXT,
     tool_name        TEXT    NOT NULL,
@@ -121,13 +134,15 @@ CREATE TABLE calls (
     settled_at_ms    INTEGER,
     error            TEXT,
     request          ANY     NOT NULL,
+    asked            ANY,             -- the outcome of the last attempt that ended with a question
     outcome          ANY,
     result           ANY,
-    UNIQUE (turn_key, call_id)
+    UNIQUE (turn_key, call_id, leg)
 ) STRICT;
 
 CREATE TABLE model_calls (
     turn_key      INTEGER NOT NULL,
+    leg           INTEGER NOT NULL,
     key           TEXT    NOT NULL,
     sequence      INTEGER NOT NULL,
     settled_at_ms INTEGER NOT NULL,
@@ -135,7 +150,7 @@ CREATE TABLE model_calls (
     output_tokens INTEGER NOT NULL,
     model_calls   INTEGER NOT NULL,
     response      ANY     NOT NULL,
-    PRIMARY KEY (turn_key, key)
+    PRIMARY KEY (turn_key, leg, key)
 ) STRICT;
 
 -- J3: what is settled never changes, whoever writes.
@@ -159,22 +174,52 @@ CREATE TABLE interrupts (
     session_key    INTEGER NOT NULL,
     interrupt_id   TEXT    NOT NULL,
     turn_key       INTEGER NOT NULL,
-    call_id        TEXT    NOT NULL,
+    leg            INTEGER NOT NULL,
+    call_id        TEXT    NOT NULL,    -- of the call or the question that asks
     kind           TEXT    NOT NULL,
-    status         TEXT    NOT NULL CHECK (status IN ('pending', 'approved', 'rejected', 'expired', 'withdrawn')),
+    status         TEXT    NOT NULL
+        CHECK (status IN ('pending', 'approved', 'rejected', 'answered', 'expired', 'withdrawn')),
     created_at_ms  INTEGER NOT NULL,
     deadline_ms    INTEGER,
     resolved_by    TEXT,
     resolved_at_ms INTEGER,
     response       ANY,
+    asked          ANY,                 -- hint and payload of a call that asks in the middle
     UNIQUE (session_key, interrupt_id)
 ) STRICT;
 
 CREATE INDEX interrupts_pending ON interrupts (session_key) WHERE status = 'pending';
+CREATE INDEX interrupts_of_turn ON interrupts (turn_key, call_id);
 
 CREATE TRIGGER interrupts_keep BEFORE UPDATE ON interrupts WHEN OLD.status <> 'pending'
 BEGIN
     SELECT RAISE(ABORT, 'J6: an interrupt is answered at most once');
+END;
+
+CREATE TABLE questions (
+    question_key  INTEGER PRIMARY KEY, -- the order in which they were asked
+    session_key   INTEGER NOT NULL,
+    interrupt_id  TEXT    NOT NULL,
+    turn_key      INTEGER NOT NULL,
+    leg           INTEGER NOT NULL,
+    step_id       TEXT    NOT NULL,
+    wait          TEXT    NOT NULL CHECK (wait IN ('live', 'next_leg', 'next_turn')),
+    settled       INTEGER NOT NULL DEFAULT 0, -- nothing waits for it any more
+    tool_name     TEXT    NOT NULL,
+    sequence      INTEGER,             -- of its answer among the turn's records; NULL: the turn gets none
+    settled_at_ms INTEGER,
+    error         TEXT,
+    request       ANY     NOT NULL,
+    answer        ANY,
+    UNIQUE (session_key, interrupt_id),
+    UNIQUE (turn_key, step_id)
+) STRICT;
+
+CREATE INDEX questions_late ON questions (session_key) WHERE wait = 'next_turn' AND settled = 0;
+
+CREATE TRIGGER questions_keep BEFORE UPDATE ON questions WHEN OLD.settled
+BEGIN
+    SELECT RAISE(ABORT, 'J12: a question has one answer');
 END;
 
 CREATE TABLE messages (
@@ -221,13 +266,14 @@ CREATE TABLE events (
     PRIMARY KEY (session_key, fence, number)
 ) STRICT;
 
--- Each value that a key of the session's state had at the end of a turn; turn 0 is the state that it was created with.
+-- Each value that a key of the session's state had at the end of a leg; turn 0 is the state that it was created with.
 CREATE TABLE session_state (
     session_key INTEGER NOT NULL,
     name        TEXT    NOT NULL,
     turn_number INTEGER NOT NULL,
+    leg         INTEGER NOT NULL,
     value       ANY     NOT NULL,
-    PRIMARY KEY (session_key, name, turn_number)
+    PRIMARY KEY (session_key, name, turn_number, leg)
 ) STRICT, WITHOUT ROWID;
 
 CREATE TABLE shared_state (

@@ -1,4 +1,4 @@
-"""Session state: versions of the session's own keys by turn, and the keys that sessions share.
+"""Session state: versions of the session's own keys by turn and leg, and the keys that sessions share.
 
 ``app:`` keys are shared by all sessions of an application, ``user:`` keys by all of one user in it; ``temp:`` keys are
 never stored.
@@ -68,14 +68,21 @@ def split_delta(delta: Mapping[str, JsonValue], where: str) -> StateDelta:
 
 
 def apply_delta(
-    transaction: Transaction, session_key: int, app_name: str, user_id: str, turn_number: int, delta: StateDelta
+    transaction: Transaction,
+    session_key: int,
+    app_name: str,
+    user_id: str,
+    delta: StateDelta,
+    *,
+    turn_number: int = 0,
+    leg: int = 1,
 ) -> None:
-    """Stores a delta: the session's own keys under ``turn_number``, shared ones for everybody at once."""
+    """Stores a delta: the session's own keys under turn and leg, shared ones for everybody at once."""
     if delta is NO_DELTA:
         return
     transaction.executemany(
         _SESSION_STATE_PUT,
-        [(session_key, name, turn_number, transaction.keep(session_key, value)) for name, value in delta.session],
+        [(session_key, name, turn_number, leg, transaction.keep(session_key, value)) for name, value in delta.session],
     )
     shared = [(app_name, "app", "", name, text) for name, text in delta.app]
     shared += [(app_name, "user", user_id, name, text) for name, text in delta.user]
@@ -102,11 +109,13 @@ def _shared_rows(connection: sqlite3.Connection, app_name: str, user_id: str) ->
     return [(APP_PREFIX + name, text) for name, text in of_app] + [(USER_PREFIX + name, text) for name, text in of_user]
 
 
-def own_state(connection: sqlite3.Connection, session_key: int, session_id: str, before_turn: int) -> JsonObject:
-    """The session's own keys as of the end of the turn before ``before_turn``."""
+def own_state(
+    connection: sqlite3.Connection, session_key: int, session_id: str, before_turn: int, before_leg: int = 1
+) -> JsonObject:
+    """The session's own keys as of the end of the leg or turn before this leg of ``before_turn``."""
     return {
         name: from_json(
             load(connection, value, f"session {session_id}, state {name!r}"), f"session {session_id}, state {name!r}"
         )
-        for name, value in connection.execute(_SESSION_STATE_BEFORE, (session_key, before_turn)).fetchall()
+        for name, value in connection.execute(_SESSION_STATE_BEFORE, (session_key, before_turn, before_leg)).fetchall()
     }

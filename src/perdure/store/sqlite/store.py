@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from perdure.clock import Clock, SystemClock
@@ -25,12 +25,12 @@ from perdure.session.model import (
     StepRecord,
     UserMessage,
 )
-from perdure.session.runner import RecordedTurn
+from perdure.session.runner import RecordedCall, RecordedTurn
 from perdure.store.base import (
-    Answer,
     Change,
     ClaimedSession,
     EventBatch,
+    GivenAnswer,
     InboxItem,
     Lease,
     Listener,
@@ -40,7 +40,7 @@ from perdure.store.base import (
     SessionWrite,
     Worker,
 )
-from perdure.store.sqlite import client, reading, workers
+from perdure.store.sqlite import answers, client, reading, workers
 from perdure.store.sqlite.commit import check_lease, commit
 from perdure.store.sqlite.errors import translate
 from perdure.store.sqlite.locks import WorkerLocks
@@ -184,10 +184,25 @@ class SqliteStore:
         await self._writer.submit(client.accept_close(session_id, request, now_ms))
 
     async def answer_interrupt(
-        self, session_id: str, interrupt_id: str, answer: Answer, request: Request, now_ms: int
+        self,
+        session_id: str,
+        interrupt_id: str,
+        answer: GivenAnswer,
+        request: Request,
+        now_ms: int,
+        *,
+        turn_id: str | None = None,
     ) -> Interrupt:
         """See ``SessionStore``."""
-        return await self._writer.submit(client.answer_interrupt(session_id, interrupt_id, answer, request, now_ms))
+        return await self._writer.submit(
+            answers.answer_interrupt(session_id, interrupt_id, answer, request, now_ms, turn_id)
+        )
+
+    async def answer_interrupts(
+        self, session_id: str, given: Mapping[str, GivenAnswer], request: Request, now_ms: int, *, turn_id: str
+    ) -> Sequence[Interrupt]:
+        """See ``SessionStore``."""
+        return await self._writer.submit(answers.answer_interrupts(session_id, given, request, now_ms, turn_id))
 
     async def delete_session(self, session_id: str) -> None:
         """See ``SessionStore``."""
@@ -293,10 +308,16 @@ class SqliteStore:
         """See ``SessionStore``."""
         return await self._readers.read(lambda connection: reading.recorded_turn(connection, session_id, turn_id))
 
+    async def read_earlier_calls(self, session_id: str, turn_id: str) -> Sequence[RecordedCall]:
+        """See ``SessionStore``."""
+        return await self._readers.read(lambda connection: reading.earlier_calls(connection, session_id, turn_id))
+
     async def read_history(self, session_id: str, first: int, end: int) -> Sequence[JsonObject]:
         """See ``SessionStore``."""
         return await self._readers.read(lambda connection: reading.history(connection, session_id, first, end))
 
-    async def read_turn_state(self, session_id: str, turn_number: int) -> JsonObject:
+    async def read_turn_state(self, session_id: str, turn_number: int, leg: int = 1) -> JsonObject:
         """See ``SessionStore``."""
-        return await self._readers.read_now(lambda connection: reading.turn_state(connection, session_id, turn_number))
+        return await self._readers.read_now(
+            lambda connection: reading.turn_state(connection, session_id, turn_number, leg)
+        )

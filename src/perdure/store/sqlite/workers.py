@@ -13,20 +13,25 @@ from collections.abc import Sequence
 from perdure.errors import LeaseLost
 from perdure.faults import DurableWrite
 from perdure.session.model import TurnStatus, Usage
-from perdure.store.base import ClaimedSession, InboxItem, Lease, StoredTurn, Worker
+from perdure.session.runner import AnsweredQuestion, QuestionWait
+from perdure.store.base import ClaimedSession, InboxItem, Lease, StoredQuestion, StoredTurn, Worker
 from perdure.store.codec import ending_from_json, error_from_json, message_from_json
 from perdure.store.sqlite import rows
 from perdure.store.sqlite.queries import sql
+from perdure.store.sqlite.reading import stored_questions
 from perdure.store.sqlite.writer import Transaction, Write
 
 _CALLS_OF_TURN = sql("calls_of_turn")
 _DUE_SESSIONS = sql("due_sessions")
 _INBOX_ITEMS = sql("inbox_items")
+_LEGS_OF_TURN = sql("legs_of_turn")
 _MAX_SEQUENCE = sql("max_sequence")
 _NEXT_DEADLINE = sql("next_deadline")
 _NEXT_WAKE = sql("next_wake")
 _OPEN_MODEL_STEP = sql("open_model_step")
 _OPEN_TURN = sql("open_turn")
+_QUESTIONS_LATE = sql("questions_late")
+_RAISED_BY_TURN = sql("raised_by_turn")
 _SESSIONS_FREE = sql("sessions_free")
 _SESSIONS_TO_CHECK = sql("sessions_to_check")
 _SESSION_CLAIM = sql("session_claim")
@@ -158,12 +163,15 @@ def _claim(transaction: Transaction, worker_id: str, key: int, definitions: dict
     where = f"session {session_id!r}"
     turn: StoredTurn | None = None
     calls: list[rows.Row] = []
+    questions: tuple[StoredQuestion, ...] = ()
     model_step: tuple[str, int] | None = None
     max_sequence = 0
     if turn_key is not None:
         turn_row = connection.execute(_OPEN_TURN, (turn_key,)).fetchone()
-        turn = rows.read_row(_stored_turn, turn_row, f"{where}, open turn", connection, message_count, step_count)
-        calls = connection.execute(_CALLS_OF_TURN, (turn_key, key)).fetchall()
+        counts = (message_count, step_count)
+        turn = rows.read_row(_stored_turn, turn_row, f"{where}, open turn", connection, turn_key, *counts)
+        calls = connection.execute(_CALLS_OF_TURN, (turn_key, key, turn.leg, turn.leg)).fetchall()
+        questions = stored_questions(connection, turn_key, turn.leg, where)
         model_step = connection.execute(_OPEN_MODEL_STEP, (key, turn_row[6] - 1, turn.turn_id)).fetchone()
         (max_sequence,) = connection.execute(_MAX_SEQUENCE, (turn_key,)).fetchone()
     return ClaimedSession(
@@ -179,6 +187,11 @@ def _claim(transaction: Transaction, worker_id: str, key: int, definitions: dict
         check=blocked is not None or (turn is not None and definition != definitions.get(flow_type)),
         turn=turn,
         calls=tuple(rows.read_row(rows.stored_call, call, f"{where}, call {call[-1]!r}", connection) for call in calls),
+        questions=questions,
+        late=tuple(
+            rows.read_row(rows.late_question, late, f"{where}, question {late[2]!r}")
+            for late in connection.execute(_QUESTIONS_LATE, (key,)).fetchall()
+        ),
         model_step=model_step,
         max_sequence=max_sequence,
         lost=lost,
@@ -188,10 +201,14 @@ def _claim(transaction: Transaction, worker_id: str, key: int, definitions: dict
 
 
 def _stored_turn(
-    row: rows.Row, where: str, connection: sqlite3.Connection, message_count: int, step_count: int
+    row: rows.Row, where: str, connection: sqlite3.Connection, turn_key: int, message_count: int, step_count: int
 ) -> StoredTurn:
     turn_id, number, status, message, started, first_message, first_step, *rest = row
-    tokens_in, tokens_out, model_calls, ending = rest
+    tokens_in, tokens_out, model_calls, ending, leg = rest
+    legs = {found: more for found, *more in connection.execute(_LEGS_OF_TURN, (turn_key, leg)).fetchall()}
+    leg_first, carry = legs.get(leg, (first_message, None))
+    _, next_carry = legs.get(leg + 1, (None, None))
+    before = stored_questions(connection, turn_key, leg - 1, where) if leg > 1 else ()
     return StoredTurn(
         turn_id=turn_id,
         number=number,
@@ -202,6 +219,14 @@ def _stored_turn(
         stored_messages=message_count - first_message,
         step_count=step_count - first_step,
         usage=Usage(input_tokens=tokens_in, output_tokens=tokens_out, model_calls=model_calls),
+        leg=leg,
+        leg_first_index=leg_first,
+        answers=tuple(
+            AnsweredQuestion(one.question, one.answer) for one in before if one.question.wait is QuestionWait.NEXT_LEG
+        ),
+        carry=None if carry is None else rows.load(connection, carry, where),
+        next_carry=None if next_carry is None else rows.load(connection, next_carry, where),
+        raised=dict(connection.execute(_RAISED_BY_TURN, (turn_key,)).fetchall()),
         ending=ending_from_json(ending, where),
     )
 

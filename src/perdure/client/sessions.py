@@ -5,10 +5,20 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from datetime import timedelta
-from typing import cast
 
 from pydantic import BaseModel
 
+from perdure.client.answers import reply, suitable_answer, verdict
+from perdure.client.checks import (
+    DEFAULT_PAGE,
+    check_session_id,
+    check_text,
+    mapping,
+    page_limit,
+    page_position,
+    request_of,
+    text_id,
+)
 from perdure.engine.base import Engine
 from perdure.engine.feed import Subscription
 from perdure.errors import EventCursorExpired, FlowNotFound, UsageError, WaitTimeout
@@ -30,12 +40,8 @@ from perdure.session.model import (
     UserMessage,
 )
 from perdure.session.runner import DEFAULT_EVENT_STREAM_CAPACITY_BYTES, AgentSessionFlow
-from perdure.session.values import ensure_storable, fingerprint
-from perdure.store.base import Answer, NewSession, Request, SessionFilter
-
-DEFAULT_PAGE = 100
-MAX_PAGE = 1000
-MAX_SESSION_ID_LENGTH = 256
+from perdure.session.values import ensure_storable
+from perdure.store.base import GivenAnswer, NewSession, Request, SessionFilter
 
 WATCH_INTERVAL = timedelta(seconds=1)
 """How often ``wait`` and ``stream_events`` look even when nothing woke them."""
@@ -121,7 +127,7 @@ class AgentSessionClient:
         if self._flow_type is None:
             raise UsageError("this client has no flow to start sessions of; use AgentSessionClient(engine, flow)")
         check_session_id(session_id)
-        initial = _mapping(state, "state")
+        initial = mapping(state, "state")
         first = None if message is None else self._message(message, images, state_delta, run_config)
         if message is None and (images or state_delta or run_config):
             raise UsageError("images, state_delta and run_config go with a message; pass one")
@@ -139,7 +145,7 @@ class AgentSessionClient:
             await_step_id=await_step_id(0),
         )
         content = None if first is None else first.model_dump(mode="json")
-        request = _request(request_id, "start", self._flow_type, user, initial, content)
+        request = request_of(request_id, "start", self._flow_type, user, initial, content)
         turn = None if first is None else (new_turn_id(self._engine.ids), first)
         return await self._store.create_session(new, turn, request, self._now())
 
@@ -165,9 +171,9 @@ class AgentSessionClient:
             PayloadTooLarge
         """
         message = self._message(text, images, state_delta, run_config)
-        request = _request(request_id, "send", message.model_dump(mode="json"))
+        request = request_of(request_id, "send", message.model_dump(mode="json"))
         turn_id = new_turn_id(self._engine.ids)
-        return await self._store.accept_message(_id(session_id), turn_id, message, request, self._now())
+        return await self._store.accept_message(text_id(session_id), turn_id, message, request, self._now())
 
     async def resolve_interrupt(
         self,
@@ -180,24 +186,95 @@ class AgentSessionClient:
         resolved_by: str | None = None,
         request_id: str | None = None,
     ) -> Interrupt:
-        """Approves or rejects what an interrupt asks.  Once: the identical answer again changes nothing.
+        """Approves or rejects what an approval, a confirmation or a sign-in asks.
+
+        Once: the identical answer again changes nothing.
 
         Args:
-            payload: reaches the tool as ``ToolConfirmation.payload``.
+            payload: reaches the tool as ``ToolConfirmation.payload``; of a sign-in, ADK's auth response.
             message: what the model sees of a rejection; ``None`` for ADK's words.
             resolved_by: who decides; kept with the interrupt.
 
         Raises:
             SessionNotFound, InterruptNotFound, InterruptAlreadyResolved, InterruptExpired, InterruptWithdrawn
+            UsageError: it is a question; use ``answer_question``.
             SessionBlocked: the agent's code does not fit the session; the interrupt stays pending.
             ValueNotStorable: the payload has no JSON form, or a text is no valid Unicode.
         """
-        ensure_storable(payload, "payload")
-        ensure_storable(message, "message")
-        ensure_storable(resolved_by, "resolved_by")
-        answer = Answer(approved, payload, message, resolved_by)
-        request = _request(request_id, "resolve", interrupt_id, approved, payload, message)
-        return await self._store.answer_interrupt(_id(session_id), interrupt_id, answer, request, self._now())
+        answer = verdict(approved, payload, message, resolved_by)
+        request = request_of(request_id, "resolve", interrupt_id, approved, payload, message)
+        return await self._answer(session_id, interrupt_id, answer, request)
+
+    async def answer_question(
+        self,
+        session_id: str,
+        interrupt_id: str,
+        answer: JsonValue,
+        *,
+        resolved_by: str | None = None,
+        request_id: str | None = None,
+    ) -> Interrupt:
+        """Answers a question, a long-running call or a request for input.
+
+        Once: the identical answer again changes nothing.  If the turn that asked did not wait for it, the answer
+        starts a turn; while another turn runs, it is queued like a message.
+
+        Args:
+            answer: a JSON object, or another value, which becomes ``{"result": value}``; not ``None``.
+            resolved_by: who answers; kept with the interrupt.
+
+        Raises:
+            SessionNotFound, InterruptNotFound, InterruptAlreadyResolved, InterruptExpired, InterruptWithdrawn
+            UsageError: the answer is ``None``; or the interrupt takes yes or no: use ``resolve_interrupt``.
+            SessionBlocked: the agent's code does not fit the session; the question stays open.
+            SessionClosed: the answer would start a turn.
+            ValueNotStorable, PayloadTooLarge
+        """
+        given = reply(answer, f"the answer to interrupt {interrupt_id!r}", resolved_by)
+        request = request_of(request_id, "answer", interrupt_id, given.value)
+        return await self._answer(session_id, interrupt_id, given, request)
+
+    async def resume(
+        self,
+        session_id: str,
+        resume_map: Mapping[str, JsonValue],
+        *,
+        resolved_by: str | None = None,
+        request_id: str | None = None,
+    ) -> tuple[Interrupt, ...]:
+        """Answers everything that a session asks, in one transaction: all of it or nothing.
+
+        Once: the identical answers again change nothing.
+
+        Args:
+            resume_map: an answer for exactly the pending interrupts, by their ids.  For what takes yes or no: a bool,
+                or an object with ``approved`` (bool) and, if wanted, ``payload`` and ``message``; else as in
+                ``answer_question``.
+
+        Returns:
+            The interrupts, in the order of the map.
+
+        Raises:
+            UsageError: something pending is not named, or an answer does not suit what it answers.
+            And all that ``resolve_interrupt`` and ``answer_question`` raise.
+        """
+        if not resume_map:
+            raise UsageError("resume_map is empty; give it an answer for each pending interrupt", session_id=session_id)
+        given: dict[str, GivenAnswer] = {}
+        for interrupt_id, value in resume_map.items():
+            interrupt = await self._store.read_interrupt(text_id(session_id), interrupt_id)
+            given[interrupt_id] = suitable_answer(interrupt, value, resolved_by)
+        request = request_of(request_id, "resume", dict(resume_map))
+        turn_id = new_turn_id(self._engine.ids)
+        done = await self._store.answer_interrupts(session_id, given, request, self._now(), turn_id=turn_id)
+        return tuple(done)
+
+    async def _answer(self, session_id: str, interrupt_id: str, answer: GivenAnswer, request: Request) -> Interrupt:
+        turn_id = new_turn_id(self._engine.ids)
+        now = self._now()
+        return await self._store.answer_interrupt(
+            text_id(session_id), interrupt_id, answer, request, now, turn_id=turn_id
+        )
 
     async def cancel_turn(self, session_id: str, *, turn_id: str | None = None, request_id: str | None = None) -> None:
         """Stops the turn that is running or waiting at this moment; with ``turn_id`` that turn, be it open or queued.
@@ -210,8 +287,8 @@ class AgentSessionClient:
             SessionNotFound
             TurnNotFound: ``turn_id`` is neither open nor queued.
         """
-        request = _request(request_id, "cancel", turn_id)
-        await self._store.accept_cancel(_id(session_id), turn_id, request, self._now())
+        request = request_of(request_id, "cancel", turn_id)
+        await self._store.accept_cancel(text_id(session_id), turn_id, request, self._now())
 
     async def close_session(self, session_id: str, *, request_id: str | None = None) -> None:
         """Closes a session: it takes no more messages, its open turn is cancelled, queued messages never begin.
@@ -221,8 +298,8 @@ class AgentSessionClient:
         Raises:
             SessionNotFound
         """
-        request = _request(request_id, "close")
-        await self._store.accept_close(_id(session_id), request, self._now())
+        request = request_of(request_id, "close")
+        await self._store.accept_close(text_id(session_id), request, self._now())
 
     async def delete_session(self, session_id: str) -> None:
         """Deletes a session and everything of it, at once and for good.
@@ -230,7 +307,7 @@ class AgentSessionClient:
         Raises:
             SessionNotFound
         """
-        await self._store.delete_session(_id(session_id))
+        await self._store.delete_session(text_id(session_id))
 
     # ------------------------------------------------------------ reading
 
@@ -242,7 +319,7 @@ class AgentSessionClient:
         """
         # The store may answer without a pause, and a loop around this must not keep the worker from running.
         await asyncio.sleep(0)
-        return await self._store.read_snapshot(_id(session_id), self._now())
+        return await self._store.read_snapshot(text_id(session_id), self._now())
 
     async def wait(self, session_id: str, *, timeout: float | None = None) -> AgentSnapshot:
         """Waits until the session is idle with an empty queue, waits for someone, is blocked, or is closed.
@@ -291,7 +368,7 @@ class AgentSessionClient:
         Raises:
             SessionNotFound, UsageError
         """
-        return await self._store.list_messages(_id(session_id), _position(after), _limit(limit))
+        return await self._store.list_messages(text_id(session_id), page_position(after), page_limit(limit))
 
     async def read_step_history(
         self, session_id: str, *, after: str | None = None, limit: int = DEFAULT_PAGE
@@ -301,7 +378,7 @@ class AgentSessionClient:
         Raises:
             SessionNotFound, UsageError
         """
-        return await self._store.read_steps(_id(session_id), _position(after), _limit(limit))
+        return await self._store.read_steps(text_id(session_id), page_position(after), page_limit(limit))
 
     async def list_sessions(
         self,
@@ -314,7 +391,7 @@ class AgentSessionClient:
     ) -> Page[SessionSummary]:
         """Sessions, the most recently changed first; of this client's flow unless ``flow_type`` names another."""
         chosen = SessionFilter(flow_type or self._flow_type, user_id, status)
-        return await self._store.list_sessions(chosen, after, _limit(limit))
+        return await self._store.list_sessions(chosen, after, page_limit(limit))
 
     async def stream_events(self, session_id: str, *, after: str | None = None) -> AsyncGenerator[AgentEvent, None]:
         """The live stream, from a cursor on, without an end; nothing is lost or doubled, over processes and restarts.
@@ -357,7 +434,7 @@ class AgentSessionClient:
     async def _stored_events(self, session_id: str, cursor: str | None) -> AsyncIterator[AgentEvent]:
         """What the store holds behind a cursor, in pages."""
         while True:
-            batch = await self._store.read_events(_id(session_id), cursor, _EVENT_PAGE)
+            batch = await self._store.read_events(text_id(session_id), cursor, _EVENT_PAGE)
             if batch.trimmed and cursor is not None:
                 raise EventCursorExpired(
                     f"the live stream of session {session_id!r} no longer holds what came after {cursor}; read the "
@@ -388,7 +465,7 @@ class AgentSessionClient:
             raise UsageError("an empty message: pass some text or an image")
         ensure_storable(text, "text")
         check_text(text, "message")
-        delta = _mapping(state_delta, "state_delta")
+        delta = mapping(state_delta, "state_delta")
         config: JsonObject | None = None
         if isinstance(run_config, BaseModel):
             config = run_config.model_dump(mode="json", exclude_unset=True)
@@ -410,49 +487,6 @@ class AgentSessionClient:
         return event.model_copy(update={"data": {**event.data, "framework_item": item}})
 
 
-def check_session_id(session_id: object) -> str:
-    """The text as a session id.
-
-    Raises:
-        UsageError: it cannot be one.
-    """
-    text = check_text(session_id, "session_id")
-    if not text.strip() or len(text) > MAX_SESSION_ID_LENGTH or not text.isprintable():
-        shown = repr(text) if len(text) <= 40 else f"{text[:40]!r}... ({len(text)} characters)"
-        raise UsageError(
-            f"{shown} cannot be a session id; use 1 to {MAX_SESSION_ID_LENGTH} printable characters", session_id=text
-        )
-    return text
-
-
-def _id(session_id: object) -> str:
-    return check_text(session_id, "session_id")
-
-
-def check_text(value: object, argument: str) -> str:
-    """The value as text that every store takes.
-
-    Raises:
-        UsageError: it is no text; names the argument.
-        ValueNotStorable: it has half of a surrogate pair; names the argument.
-    """
-    if not isinstance(value, str):
-        raise UsageError(f"{argument} is {value!r}; it must be a str", argument=argument)
-    ensure_storable(value, argument)
-    return value
-
-
-def _mapping(value: object, argument: str) -> JsonObject:
-    """A copy of a state argument.  Raises: UsageError, ValueNotStorable."""
-    if value is None:
-        return {}
-    if not isinstance(value, Mapping):
-        raise UsageError(f"{argument} is {value!r}; it must be a mapping of keys to values", argument=argument)
-    copy = dict(cast("Mapping[str, JsonValue]", value))
-    ensure_storable(copy, argument)
-    return copy
-
-
 def _rests(snapshot: AgentSnapshot) -> bool:
     if snapshot.status is SessionStatus.IDLE:
         return snapshot.queued_messages == 0
@@ -465,22 +499,3 @@ async def _woken(subscription: Subscription) -> None:
             await subscription.wake.wait()
     except TimeoutError:
         pass
-
-
-def _request(request_id: str | None, *parts: object) -> Request:
-    """Raises: UsageError, when the id is no text."""
-    return Request(None if request_id is None else check_text(request_id, "request_id"), fingerprint(*parts))
-
-
-def _limit(limit: int) -> int:
-    if not 1 <= limit <= MAX_PAGE:
-        raise UsageError(f"limit is {limit}; it must be between 1 and {MAX_PAGE}", limit=limit)
-    return limit
-
-
-def _position(after: str | None) -> int | None:
-    if after is None:
-        return None
-    if not (after.isascii() and after.isdigit()):
-        raise UsageError(f"{after!r} is no page cursor; pass the next_cursor of the page before, or None", after=after)
-    return int(after)
