@@ -69,10 +69,20 @@ def comparable(items: list[JsonObject]) -> list[JsonObject]:
             return _CALL_ID.sub(lambda found: names.setdefault(found[0], f"call {len(names)}"), value)
         return value
 
-    renamed = [rename(item) for item in items]
+    renamed = [rename(_in_order(item)) for item in items]
     for item in renamed:
         item.pop("id", None)
     return renamed
+
+
+def _in_order(item: JsonObject) -> JsonObject:
+    """The event with the ids of its long-running calls, which ADK keeps in a set, in the order of the calls."""
+    ids = item.get("long_running_tool_ids")
+    if not ids:
+        return item
+    parts = item["content"]["parts"]
+    ordered = [part["function_call"]["id"] for part in parts if part.get("function_call", {}).get("id") in ids]
+    return {**item, "long_running_tool_ids": ordered}
 
 
 def request_form(request: LlmRequest) -> JsonObject:

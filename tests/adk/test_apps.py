@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncGenerator
 from typing import Any
 
 import pytest
@@ -11,7 +12,6 @@ from google.adk.apps.app import App, EventsCompactionConfig, ResumabilityConfig
 from google.adk.apps.llm_event_summarizer import LlmEventSummarizer
 from google.adk.models.llm_response import LlmResponse
 from google.adk.tools.function_tool import FunctionTool
-from google.adk.tools.long_running_tool import LongRunningFunctionTool
 from google.adk.tools.tool_context import ToolContext
 from google.genai import types
 from tests.adk.engine import Crash, Disk, Engine
@@ -128,6 +128,11 @@ def look() -> str:
     return "seen"
 
 
+async def stream() -> AsyncGenerator[str, None]:
+    """Streams."""
+    yield "one"
+
+
 async def test_a_tool_that_a_callback_adds_is_durable_too() -> None:
     def add(callback_context: Any, llm_request: Any) -> None:
         llm_request.append_tools([FunctionTool(look)])
@@ -141,13 +146,13 @@ async def test_a_tool_that_a_callback_adds_is_durable_too() -> None:
 
 async def test_a_tool_that_a_callback_adds_and_that_cannot_be_durable_fails_the_turn() -> None:
     def add(callback_context: Any, llm_request: Any) -> None:
-        llm_request.append_tools([LongRunningFunctionTool(look)])
+        llm_request.append_tools([FunctionTool(stream)])
 
     model = ScriptedModel(replies=[calls(("look", {})), says("done")])
     engine = World(model, LlmAgent(name="a", model=model, before_model_callback=add)).engine()
     await engine.turn("go")
     assert engine.disk.error is not None
-    assert (engine.disk.error.code, "long-running" in engine.disk.error.message) == ("usage", True)
+    assert (engine.disk.error.code, "is a generator" in engine.disk.error.message) == ("usage", True)
     assert model.requests == []
 
 

@@ -16,7 +16,6 @@ from google.adk.tools.agent_tool import AgentTool
 from google.adk.tools.base_tool import BaseTool
 from google.adk.tools.base_toolset import BaseToolset
 from google.adk.tools.exit_loop_tool import exit_loop
-from google.adk.tools.long_running_tool import LongRunningFunctionTool
 from tests.adk.model import ScriptedModel
 
 from perdure.adk import AdkAgentRunner, adk_agent_session_flow
@@ -90,7 +89,6 @@ def test_options(options: dict[str, Any], words: str) -> None:
     ("more", "words"),
     [
         ({"tools": [look, twin()]}, "two tools named 'look'.*rename"),
-        ({"tools": [LongRunningFunctionTool(look)]}, "'look' is long-running"),
         ({"tools": [stream]}, "'stream' is a generator"),
         ({"tools": [_Toolset()]}, "_Toolset lists its tools at run time"),
         ({"code_executor": UnsafeLocalCodeExecutor()}, "code_executor=UnsafeLocalCodeExecutor"),
@@ -111,9 +109,9 @@ def test_roots() -> None:
 
 def test_trees_of_agents() -> None:
     """Policies are looked up in the whole tree; what cannot be durable is named wherever it is."""
-    inner = agent(name="inner", tools=[LongRunningFunctionTool(look)])
+    inner = agent(name="inner", tools=[stream])
     deep = SequentialAgent(name="line", sub_agents=[agent(name="root", tools=[AgentTool(inner)])])
-    with pytest.raises(UsageError, match="agent 'inner': tool 'look' is long-running"):
+    with pytest.raises(UsageError, match="agent 'inner': tool 'stream' is a generator"):
         flow(deep)
     with pytest.raises(UsageError, match="agent 'a' has two tools named 'look'"):
         flow(SequentialAgent(name="line", sub_agents=[agent(name="a", tools=[look, twin()])]))

@@ -5,7 +5,6 @@ Plain ADK runs as a resumable application and gets each answer natively: a funct
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from typing import Any
 
@@ -122,11 +121,12 @@ def _is_left_out(part: JsonObject, asks: set[str]) -> bool:
 # ---------------------------------------------------------------- worlds with long-running tools
 
 
-def _render(cast: Cast) -> LongRunningFunctionTool:
-    def render(what: str, tool_context: ToolContext) -> None:
+def render_of(cast: Cast) -> LongRunningFunctionTool:
+    """The long-running tool of these worlds."""
+
+    def render(what: str) -> None:
         """Renders something; the result comes later."""
         cast.log.append(f"render {what}")
-        tool_context.state[f"rendering {what}"] = True
 
     return LongRunningFunctionTool(render)
 
@@ -140,7 +140,7 @@ def two_renders() -> World:
     cast = Cast()
     mixed = calls(("render", {"what": "a"}), ("note", {"words": "n"}), ("render", {"what": "b"}))
     streamed = [says("now c", partial=True), renders("c")]
-    return cast.world(cast.llm("artist", mixed, streamed, says("all rendered"), tools=(_render(cast),)))
+    return cast.world(cast.llm("artist", mixed, streamed, says("all rendered"), tools=(render_of(cast),)))
 
 
 def choice() -> World:
@@ -159,7 +159,7 @@ def gated_render() -> World:
         cast.log.append(f"pay {amount}")
         return {"paid": amount}
 
-    render = _render(cast)
+    render = render_of(cast)
     render._require_confirmation = True
     wanted = calls(("render", {"what": "a"}), ("pay", {"amount": 5}))
     tools = (render, FunctionTool(pay, require_confirmation=True))
@@ -169,7 +169,7 @@ def gated_render() -> World:
 def line() -> World:
     """Case 14: what follows in a sequence goes on after the wait."""
     cast = Cast()
-    planner = cast.llm("planner", renders("plan"), says("planned"), tools=(_render(cast),), output_key="plan")
+    planner = cast.llm("planner", renders("plan"), says("planned"), tools=(render_of(cast),), output_key="plan")
     executor = cast.llm("executor", noting("x"), says("executed"), instruction="Do {plan}.")
     return cast.world(SequentialAgent(name="line", sub_agents=[planner, executor]))
 
@@ -181,7 +181,7 @@ def noting(words: str) -> Any:
 def rounds() -> World:
     """Case 15: a loop that waits in its second and third round, and keeps count."""
     cast = Cast()
-    worker = cast.llm("worker", says("it1"), renders("r2"), says("it2"), renders("r3"), says("it3"), tools=(_render(cast),))
+    worker = cast.llm("worker", says("it1"), renders("r2"), says("it2"), renders("r3"), says("it3"), tools=(render_of(cast),))
     return cast.world(LoopAgent(name="rounds", sub_agents=[worker], max_iterations=3))
 
 
@@ -191,17 +191,17 @@ def branches() -> World:
     fan = ParallelAgent(
         name="fan",
         sub_agents=[
-            cast.llm("waiter", renders("w"), says("waited"), tools=(_render(cast),)),
+            cast.llm("waiter", renders("w"), says("waited"), tools=(render_of(cast),)),
             cast.llm("walker", noting("1"), noting("2"), says("walked")),
         ],
     )
-    return cast.world(SequentialAgent(name="both", sub_agents=[fan, cast.llm("last", says("joined"))]))
+    return cast.world(SequentialAgent(name="both", sub_agents=[fan, cast.llm("last", says("joined"))]), branched=True)
 
 
 def transferred() -> World:
     """Case 13: a sub-agent that got the conversation waits twice in a row; the root's model is not asked again."""
     cast = Cast()
-    sub = cast.llm("sub", renders("one"), renders("two"), says("sub is done"), tools=(_render(cast),), description="S.")
+    sub = cast.llm("sub", renders("one"), renders("two"), says("sub is done"), tools=(render_of(cast),), description="S.")
     root = cast.llm("root", calls(("transfer_to_agent", {"agent_name": "sub"})))
     root.sub_agents = [sub]
     sub.parent_agent = root
@@ -211,7 +211,7 @@ def transferred() -> World:
 def nested_transfer() -> World:
     """The same below a sequence, where ADK runs the sub-agent inside the root's own loop."""
     cast = Cast()
-    sub = cast.llm("sub", renders("one"), renders("two"), says("sub is done"), tools=(_render(cast),), description="S.")
+    sub = cast.llm("sub", renders("one"), renders("two"), says("sub is done"), tools=(render_of(cast),), description="S.")
     root = cast.llm("root", calls(("transfer_to_agent", {"agent_name": "sub"})))
     root.sub_agents = [sub]
     sub.parent_agent = root
@@ -251,9 +251,3 @@ WAITING: dict[str, Callable[[], World]] = {
 
 ONCE = ToolPolicy(ToolEffect.NON_IDEMPOTENT_WRITE, requires_approval=False)
 """A tool that must not run twice and asks nobody first."""
-
-
-
-
-def plain_json(value: Any) -> Any:
-    return json.loads(json.dumps(value))

@@ -6,7 +6,7 @@ It keeps the history valid (each call has its result) and tells the next turn's 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from google.adk.events.event import Event
@@ -27,6 +27,8 @@ from perdure.session.model import (
     TurnStatus,
 )
 from perdure.session.runner import ClosedCall, NewMessage, TurnStart
+
+_NO_RESULT = "The turn ended before the result of this call came."
 
 _NOT_RUN = f"{TOOL_CALL_NOT_RUN_ERROR_PREFIX}: the turn ended first."
 
@@ -57,7 +59,8 @@ def closing_messages(
         events.append(closer.event(USER, content_of(start.message), EventActions(state_delta=delta)))
     by_id = {call.request.call_id: call for call in calls}
     events.extend(closer.answers(stored, by_id))
-    events.append(closer.event(USER, types.Content(role=USER, parts=[types.Part(text=_note(calls, status, error))])))
+    note = _note(calls, status, error, _unanswered(stored))
+    events.append(closer.event(USER, types.Content(role=USER, parts=[types.Part(text=note)])))
     first = sum(1 for event in stored if is_stored(event))
     return tuple(message_of(event, first + number) for number, event in enumerate(events))
 
@@ -91,7 +94,8 @@ class _Closer:
             if not missing:
                 continue
             actions = EventActions()
-            parts = [_answer(call, calls.get(call.id or ""), actions) for call in missing]
+            later = asking.long_running_tool_ids or set()
+            parts = [_answer(call, calls.get(call.id or ""), actions, call.id in later) for call in missing]
             event = self.event(asking.author, types.Content(role=USER, parts=parts), actions)
             event.branch = asking.branch
             event.node_info.path = asking.node_info.path
@@ -100,15 +104,21 @@ class _Closer:
         return events
 
 
-def _answer(call: types.FunctionCall, closed: ClosedCall | None, actions: EventActions) -> types.Part:
-    """The response to a call; what the tool did to the session goes into ``actions``."""
+def _answer(call: types.FunctionCall, closed: ClosedCall | None, actions: EventActions, later: bool) -> types.Part:
+    """The response to a call; what the tool did to the session goes into ``actions``.
+
+    Args:
+        later: the call is of a long-running tool; if that returned nothing, its result was to come later.
+    """
     response: Any = {"error": _NOT_RUN}
     media: list[types.FunctionResponsePart] | None = None
     if closed is not None:
         outcome = _outcome_of(closed)
         if outcome is not None:
             _keep_effects(outcome, actions)
-        if closed.record.status is RecordStatus.SUCCEEDED:
+        if _waits(closed) and later:
+            response = {"error": _NO_RESULT}
+        elif closed.record.status is RecordStatus.SUCCEEDED:
             value, media = seams.split_media(outcome.value if outcome else None)
             response = shown_result(value, call.name or "")
         else:
@@ -117,6 +127,12 @@ def _answer(call: types.FunctionCall, closed: ClosedCall | None, actions: EventA
     if part.function_response is not None:
         part.function_response.id = call.id
     return part
+
+
+def _waits(closed: ClosedCall) -> bool:
+    """Whether the tool returned nothing, by ADK's measure."""
+    outcome = _outcome_of(closed)
+    return closed.record.status is RecordStatus.SUCCEEDED and not (outcome and outcome.value)
 
 
 def _outcome_of(closed: ClosedCall) -> Outcome | None:
@@ -135,7 +151,15 @@ def _keep_effects(outcome: Outcome, actions: EventActions) -> None:
     actions.artifact_delta.update(outcome.actions.get("artifact_delta", {}))
 
 
-def _note(calls: Sequence[ClosedCall], status: TurnStatus, error: ErrorInfo | None) -> str:
+def _unanswered(stored: Sequence[Event]) -> set[str]:
+    """The calls of long-running tools that have no response."""
+    answered = {response.id for event in stored for response in event.get_function_responses()}
+    return {name for event in stored for name in event.long_running_tool_ids or ()} - answered
+
+
+def _note(
+    calls: Sequence[ClosedCall], status: TurnStatus, error: ErrorInfo | None, unanswered: Collection[str]
+) -> str:
     """The turn-failure note."""
     if status is TurnStatus.CANCELLED:
         head = "Note: the work on the request above was cancelled before it was finished."
@@ -144,7 +168,7 @@ def _note(calls: Sequence[ClosedCall], status: TurnStatus, error: ErrorInfo | No
         head = f"Note: the work on the request above failed before it was finished{reason}."
     if not calls:
         return f"{head} No tool was called."
-    lines = [f"- {call.request.tool_name}({_arguments(call)}): {_in_words(call)}" for call in calls]
+    lines = [f"- {call.request.tool_name}({_arguments(call)}): {_in_words(call, unanswered)}" for call in calls]
     return "\n".join([head, "These tools were called:", *lines])
 
 
@@ -154,7 +178,9 @@ def _arguments(call: ClosedCall) -> str:
     )
 
 
-def _in_words(call: ClosedCall) -> str:
+def _in_words(call: ClosedCall, unanswered: Collection[str]) -> str:
+    if call.request.call_id in unanswered and _waits(call):
+        return "it started, and its result had not come; do not repeat it without checking"
     words = _IN_WORDS.get(call.record.status)
     if words is not None:
         return words

@@ -12,6 +12,7 @@ from datetime import timedelta
 from typing import Any
 
 from google.adk.agents.invocation_context import InvocationContext
+from google.adk.events.event_actions import EventActions
 from google.adk.sessions.session import Session
 
 from perdure.adk.carry import Carry
@@ -78,17 +79,19 @@ class TurnCore:
     """Functions of nodes that run, each in a task of its own."""
     bodies: set[asyncio.Task[ToolOutcome]] = field(default_factory=set[asyncio.Task[ToolOutcome]])
     """Attempts of calls that run."""
-
-    def is_active(self) -> bool:
-        """Whether something new is done: no replay, and not all of it waits for people."""
-        return self.conductor.journal.replayed and (self.conductor.driving or bool(self.bodies))
     long_running: set[str] = field(default_factory=set[str])
     """Ids of the calls of long-running tools."""
+    unsaid: dict[str, EventActions] = field(default_factory=dict[str, EventActions])
+    """Call id -> what a call did that got no response, as that of a long-running tool that returned nothing."""
     loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
     tokens: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held while a token is got from a token server and recorded."""
     writing: set[asyncio.Task[None]] = field(default_factory=set[asyncio.Task[None]])
     """Records of tokens that are being written."""
+
+    def is_active(self) -> bool:
+        """Whether something new is done: no replay, and not all of it waits for people."""
+        return self.conductor.journal.replayed and (self.conductor.driving or bool(self.bodies))
 
     def node_call_id(self, scope: str, path: str) -> str:
         """The id for the next call of the function of the node at ``path``."""

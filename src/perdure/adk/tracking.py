@@ -106,7 +106,10 @@ def _follow_calls(original: seams.RunCall) -> seams.RunCall:
             return await original(invocation_context, prepared_call, agent)
         await _before_call(core, prepared_call)
         event = await original(invocation_context, prepared_call, agent)
-        await _after_call(core, prepared_call.tool_context.function_call_id or "")
+        call_id = prepared_call.tool_context.function_call_id or ""
+        await _after_call(core, call_id)
+        if event is None:
+            core.unsaid[call_id] = prepared_call.tool_context.actions
         return event
 
     return execute

@@ -11,7 +11,7 @@ on when the result comes.  A durable turn decides when it sees what the tool ret
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterable
 from contextlib import aclosing
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -20,6 +20,7 @@ from typing import Any
 
 from google.adk.agents.invocation_context import InvocationContext
 from google.adk.events.event import Event
+from google.adk.events.event_actions import EventActions
 from google.adk.flows.llm_flows.base_llm_flow import BaseLlmFlow
 from google.genai import types
 
@@ -165,6 +166,7 @@ async def _answered(core: TurnCore, flow: _FlowRun, context: InvocationContext) 
         invocation_id=context.invocation_id,
         author=USER,
         content=types.Content(role=USER, parts=list(map(_part, questions, answers))),
+        actions=_actions_of(core, asking),
         branch=call_event.branch,
         isolation_scope=call_event.isolation_scope,
     )
@@ -173,6 +175,15 @@ async def _answered(core: TurnCore, flow: _FlowRun, context: InvocationContext) 
         await context.session_service.append_event(context.session, event)
     else:  # an agent that runs as a tool: the tool counts open calls by what it sees
         yield event
+
+
+def _actions_of(core: TurnCore, call_ids: Iterable[str]) -> EventActions:
+    """What the tools did to state and artifacts.  Without a response to carry it, ADK would lose it."""
+    actions = EventActions()
+    for done in filter(None, map(core.unsaid.get, call_ids)):
+        actions.state_delta.update(done.state_delta)
+        actions.artifact_delta.update(done.artifact_delta)
+    return actions
 
 
 def _question(core: TurnCore, call: types.FunctionCall, agent_name: str, first: JsonObject | None = None) -> Question:
