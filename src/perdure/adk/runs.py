@@ -59,6 +59,7 @@ class Run:
         place: where it is, for people: the agents and calls around the scope; empty outside of any.
         model_key: of its last model call.
         unaccounted: groups of calls of which it is not known yet what becomes of each call.
+        held: its generator stands at a ``yield``: what goes on is the code that took the item.
         waiting: groups of calls some of which have no record yet, while it is known what becomes of the others.
         busy: reasons why it moves although it looks as if it were waiting for its children.
         shadow: it waits for a call that is its parent's; without children it is as if it were not there.
@@ -76,6 +77,7 @@ class Run:
     waiting: int = 0
     busy: int = 0
     shadow: bool = False
+    held: bool = False
     random: Random | None = None
     last_time: float = 0.0
     children: list[Run] = field(default_factory=list["Run"])
@@ -104,6 +106,13 @@ class Run:
             return False
         return all(child._stands(standing) for child in children)
 
+    def is_below(self, other: Run) -> bool:
+        """Whether the run is in the tree under another one."""
+        run: Run | None = self.parent
+        while run is not None and run is not other:
+            run = run.parent
+        return run is not None
+
     def walk(self) -> Iterator[Run]:
         """The run and all below it."""
         yield self
@@ -113,6 +122,18 @@ class Run:
 
 current_run: ContextVar[Run | None] = ContextVar("perdure_current_run", default=None)
 """The innermost run that the present code belongs to."""
+
+_held_run: ContextVar[Run | None] = ContextVar("perdure_held_run", default=None)
+
+
+def held_run() -> Run | None:
+    """The run whose generator the present code has taken an item from and holds, if it does.
+
+    A run that such code begins is below the held one, which cannot move before it does.  (ADK runs the task of a
+    delegation so: while it holds the coordinator.)
+    """
+    run = _held_run.get()
+    return run if run is not None and run.held else None
 
 
 async def entered(variable: ContextVar[V], value: V, items: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:
@@ -135,6 +156,19 @@ async def entered(variable: ContextVar[V], value: V, items: AsyncGenerator[T, No
             variable.reset(token)
 
 
-def streamed(run: Run, items: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:
+async def streamed(run: Run, items: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:
     """What ``items`` gives.  Its code, and that alone, finds ``run`` as the current one."""
-    return entered(current_run, run, items)
+    stream = entered(current_run, run, items)
+    try:
+        while True:
+            run.held = False
+            try:
+                item = await anext(stream)
+            except StopAsyncIteration:
+                return
+            run.held = True
+            _held_run.set(run)
+            yield item
+    finally:
+        run.held = False
+        await stream.aclose()
