@@ -154,7 +154,10 @@ async def _check_require_confirmation(self: BaseTool, args: dict[str, Any], tool
 
 
 async def _run_scope(self: BaseTool, *, args: dict[str, Any], tool_context: ToolContext) -> Any:
-    """Runs the tool's agent here.  That is no step: the model and tool calls inside are."""
+    """Runs the tool's agent or workflow here.  That is no step: the calls inside are.
+
+    Where it asks, ADK ends the invocation and cancels the calls beside it; so it says so only when they are done.
+    """
     core = current_turn.get()
     tool = tool_behind(self)
     if core is None:
@@ -166,9 +169,13 @@ async def _run_scope(self: BaseTool, *, args: dict[str, Any], tool_context: Tool
     if refusal is not None:
         return refusal
     scope = f"{run.scope}/{call_id}" if run.scope else call_id
-    with core.conductor.run(call_id, scope=scope, place=f"{place_of(run, tool_context)}/{call_id}"):
-        core.conductor.account(call_id)
-        return await tool.run_async(args=args, tool_context=tool_context)
+    try:
+        with core.conductor.run(call_id, scope=scope, place=f"{place_of(run, tool_context)}/{call_id}"):
+            core.conductor.account(call_id)
+            return await tool.run_async(args=args, tool_context=tool_context)
+    except seams.NodeInterruptedError:
+        await core.conductor.siblings_of(call_id)
+        raise
 
 
 async def _refusal_of_scope(
