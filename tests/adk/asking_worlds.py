@@ -18,7 +18,7 @@ from tests.adk.worlds import World
 
 
 def ask_then_use() -> World:
-    """A question between two nodes; state, ``temp:`` state included, on both sides of it; and a node without a trace."""
+    """A question between two nodes, with state on both sides of it, and a node that leaves no trace."""
     log: list[str] = []
 
     def prepare(node_input: Any, ctx: Context) -> None:
@@ -141,9 +141,7 @@ def confirmed() -> World:
         log.append(f"refund {order}")
         return {"refunded": order}
 
-    flow = Workflow(
-        name="flow", edges=[(START, remove, arguments, FunctionTool(refund, require_confirmation=True))]
-    )
+    flow = Workflow(name="flow", edges=[(START, remove, arguments, FunctionTool(refund, require_confirmation=True))])
     return World(ScriptedModel(), flow, log)
 
 
@@ -193,9 +191,7 @@ def workflow_tool_asks() -> World:
         return words
 
     quote = Workflow(name="quote", description="Quotes.", input_schema=Item, edges=[(START, ask, price)])
-    model = ScriptedModel(
-        replies=[calls(("quote", {"item": "pen"}), ("note", {"words": "two"})), says("quoted")]
-    )
+    model = ScriptedModel(replies=[calls(("quote", {"item": "pen"}), ("note", {"words": "two"})), says("quoted")])
     return World(model, LlmAgent(name="seller", model=model, instruction="Sell.", tools=[quote, note]), log)
 
 

@@ -1,4 +1,4 @@
-"""Workflows that ask: each answer starts a leg, and nodes, state and prompts are as on plain ADK given the same answers."""
+"""Workflows that ask: each frontier ends a leg, and all is as on plain ADK given the same answers."""
 
 from __future__ import annotations
 
@@ -273,7 +273,7 @@ async def test_a_workflow_that_asks_as_a_tool_does_not_cut_off_the_tool_beside_i
     async def slow(tool_context: ToolContext) -> str:
         """Takes longer than the question."""
         log.append("slow")
-        while not any(event.long_running_tool_ids for event in tool_context.session.events):
+        while not any(event.long_running_tool_ids for event in tool_context.session.events):  # noqa: ASYNC110
             await asyncio.sleep(0)
         log.append("slow is done")
         return "slow"

@@ -58,6 +58,4 @@ def _timeless(events: list[JsonObject]) -> list[JsonObject]:
 
 def _asked(world: World) -> Counter[str]:
     """What the models were asked; requests that repeat each other are the tries of one call."""
-    return Counter(
-        str(request) for model in world.models for request, _ in groupby(map(request_form, model.requests))
-    )
+    return Counter(str(request) for model in world.models for request, _ in groupby(map(request_form, model.requests)))

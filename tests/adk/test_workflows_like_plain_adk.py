@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from itertools import groupby
 
 import pytest
 from google.adk.apps.app import App
-from tests.adk.engine import Crash, Disk
 from tests.adk.plain import comparable, request_form, run_plain
 from tests.adk.test_like_plain_adk import CountingPlugin
 from tests.adk.workflow_worlds import WORKFLOW_WORLDS

@@ -1,4 +1,4 @@
-"""SIGKILL of a real process at each durable write that a workflow makes: the next life ends it as if nothing had been."""
+"""SIGKILL of a real process at each durable write of a workflow: the next life ends it as if nothing had been."""
 
 from __future__ import annotations
 

@@ -13,8 +13,17 @@ from google.adk.events.event import Event
 from google.adk.events.request_input import RequestInput
 from google.adk.workflow import START, JoinNode, Workflow, node
 
-from perdure import AgentSessionClient, AgentSessionFlow, AgentSnapshot, SessionStatus, ToolEffect, ToolPolicy
-from perdure import WorkerOptions, faults, open_engine
+from perdure import (
+    AgentSessionClient,
+    AgentSessionFlow,
+    AgentSnapshot,
+    SessionStatus,
+    ToolEffect,
+    ToolPolicy,
+    WorkerOptions,
+    faults,
+    open_engine,
+)
 from perdure.adk import adk_agent_session_flow, durable_step
 from perdure.testing import ScriptedModel, text
 

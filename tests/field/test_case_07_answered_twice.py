@@ -20,9 +20,7 @@ async def test_a_workflow_takes_one_answer_however_often_it_comes(field: Field) 
         with pytest.raises(InterruptNotFound):
             await client.answer_question(SESSION, "another", {"word": "no"})
         yes = {"word": "yes"}
-        done = await asyncio.gather(
-            *[client.answer_question(SESSION, asked.interrupt_id, yes) for _ in range(4)]
-        )
+        done = await asyncio.gather(*[client.answer_question(SESSION, asked.interrupt_id, yes) for _ in range(4)])
         assert all(one == done[0] for one in done)
         await client.wait(SESSION, timeout=30)
         before = [message.framework_item for message in await messages_of(client)]

@@ -79,7 +79,7 @@ def apply_ask(call: Call, asides: Mapping[str, str]) -> None:
     Raises:
         UnknownType: that run set a state value of a class that is gone.
     """
-    assert call.run is not None
+    assert isinstance(call.run, ToolRun)
     if call.asked is None or call.ask_applied:
         return
     outcome = read_outcome(json.loads(call.asked), asides)

@@ -16,8 +16,8 @@ from perdure.adk.codec import UnknownType, decode
 from perdure.adk.core import BodySteps
 from perdure.adk.durable import current_body
 from perdure.adk.failures import error_info
-from perdure.adk.parking import TurnDropped
 from perdure.adk.outcomes import AttemptBaseline, bare_failure, capture_failure, capture_success, shown_result
+from perdure.adk.parking import TurnDropped
 from perdure.errors import NonDeterminismError, ToolExecutionError, UsageError
 from perdure.session.runner import Approval, ToolOutcome, ToolRaised, ToolSucceeded
 

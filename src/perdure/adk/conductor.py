@@ -31,6 +31,7 @@ from perdure.errors import NonDeterminismError, UsageError
 from perdure.session.model import JsonObject
 from perdure.session.runner import Answer, CallRequest, ModelCall, Question, RecordedTurn, Settled
 
+
 class Conductor:
     """The traffic control of one live turn.
 

@@ -19,6 +19,7 @@ from perdure.adk.failures import OUTCOME_UNKNOWN, RecordedError
 from perdure.adk.runs import RunState, current_run
 from perdure.session.model import Usage
 
+
 def follow_limits(original: Any) -> Any:
     """Around ``NodeRunner._run_node_loop_with_timeout``."""
 
@@ -37,9 +38,7 @@ def follow_limits(original: Any) -> Any:
     return _run_node_loop_with_timeout
 
 
-async def _under_limit(
-    core: TurnCore, runner: seams.NodeRunner, ctx: Context, node_input: Any, timeout: float
-) -> None:
+async def _under_limit(core: TurnCore, runner: seams.NodeRunner, ctx: Context, node_input: Any, timeout: float) -> None:
     run = current_run.get()
     assert run is not None, "a node runs in a run"
     key = f"{leg_prefix(core.start)}{run.id}|timeout#{ctx.attempt_count}"

@@ -6,7 +6,6 @@ import json
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from datetime import timedelta
 
-
 # ADK's documentation imports StreamingMode from here, though the module does not say that it exports it.
 from google.adk.agents.run_config import RunConfig, StreamingMode  # type: ignore[attr-defined]
 from google.adk.apps.app import App
@@ -30,9 +29,9 @@ from perdure.adk.determinism import TurnClock, ids_of_run
 from perdure.adk.durable import lasting_steps
 from perdure.adk.effects import ToolRules
 from perdure.adk.history import content_of, events_of
-from perdure.adk.outbox import Outbox
 from perdure.adk.late import TurnRunner
 from perdure.adk.legs import content_of_answers
+from perdure.adk.outbox import Outbox
 from perdure.adk.plugins import WatcherPlugin
 from perdure.adk.services import TurnSessionService
 from perdure.adk.turn import AdkLiveTurn

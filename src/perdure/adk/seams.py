@@ -52,9 +52,8 @@ from google.adk.tools.set_model_response_tool import SetModelResponseTool
 from google.adk.tools.tool_context import ToolContext
 from google.adk.utils import _function_call_names, _sync_runner
 from google.adk.version import __version__ as adk_version
-from google.adk.workflow import BaseNode
+from google.adk.workflow import BaseNode, _function_node
 from google.adk.workflow import _errors as workflow_errors
-from google.adk.workflow import _function_node
 from google.adk.workflow._function_node import FunctionNode
 from google.adk.workflow._node_runner import NodeRunner
 from google.adk.workflow._node_state import NodeState
@@ -282,7 +281,6 @@ class NodeFunction:
 
     function: Callable[..., Any]
     unwrapped: Callable[..., Any]
-    context_parameter: str
 
     @property
     def is_generator(self) -> bool:
@@ -305,7 +303,7 @@ class NodeFunction:
 
 def function_of(node: FunctionNode) -> NodeFunction:
     """The node's function."""
-    return NodeFunction(node._func, node._unwrapped_func, node._context_param_name)
+    return NodeFunction(node._func, node._unwrapped_func or node._func)
 
 
 def with_function(node: FunctionNode, function: Callable[..., Any]) -> FunctionNode:
@@ -636,9 +634,7 @@ SEAMS: tuple[Seam, ...] = (
     Seam("google.adk.flows.llm_flows.base_llm_flow", "decide_step_resume", ("invocation_context", "tools_dict")),
     Seam("google.adk.flows.llm_flows.core._resume", "ResumeAction.PAUSE"),
     Seam("google.adk.flows.llm_flows.core._resume", "ResumeDecision", ("action",)),
-    Seam(
-        "google.adk.agents.invocation_context", "InvocationContext.should_pause_invocation", ("self", "event")
-    ),
+    Seam("google.adk.agents.invocation_context", "InvocationContext.should_pause_invocation", ("self", "event")),
     Seam("google.adk.workflow._node_runner", "NodeRunner._track_event_in_context", ("self", "event", "ctx")),
     Seam("google.adk.agents.context", "Context.interrupt_ids"),
     Seam("google.adk.runners", "Runner._new_invocation_context", ("self", "session", "invocation_id")),
@@ -666,9 +662,7 @@ SEAMS: tuple[Seam, ...] = (
         "OAuth2CredentialRefresher.refresh",
         ("self", "auth_credential", "auth_scheme"),
     ),
-    Seam(
-        "google.adk.auth.credential_manager", "CredentialManager._load_from_auth_response", ("self", "context")
-    ),
+    Seam("google.adk.auth.credential_manager", "CredentialManager._load_from_auth_response", ("self", "context")),
     Seam("google.adk.tools.agent_tool", "_TaskAgentTool"),
     Seam("google.adk.tools.agent_tool", "_SingleTurnAgentTool"),
     Seam("google.adk.platform.time", "set_time_provider", ("provider",)),
