@@ -150,7 +150,7 @@ def call_batch_function() -> RunCalls:
 
 def set_call_batch_function(function: RunCalls) -> None:
     """Replaces ``handle_function_call_list_async`` for the whole process."""
-    setattr(functions, "handle_function_call_list_async", function)  # noqa: B010  (as above)
+    setattr(functions, "handle_function_call_list_async", function)  # noqa: B010  (a plain assignment to a method is a type error)
 
 
 def call_function() -> RunCall:
@@ -160,7 +160,7 @@ def call_function() -> RunCall:
 
 def set_call_function(function: RunCall) -> None:
     """Replaces ``_execute_single_prepared_call_async`` for the whole process."""
-    setattr(_batch_executor, "_execute_single_prepared_call_async", function)  # noqa: B010  (as above)
+    setattr(_batch_executor, "_execute_single_prepared_call_async", function)  # noqa: B010  (a plain assignment to a method is a type error)
 
 
 def tool_error_function() -> Callable[..., Any]:
@@ -170,7 +170,7 @@ def tool_error_function() -> Callable[..., Any]:
 
 def set_tool_error_function(function: Callable[..., Any]) -> None:
     """Replaces ``run_on_tool_error_callbacks`` for the whole process."""
-    setattr(_error_handler, "run_on_tool_error_callbacks", function)  # noqa: B010  (as above)
+    setattr(_error_handler, "run_on_tool_error_callbacks", function)  # noqa: B010  (a plain assignment to a method is a type error)
 
 
 def use_inference_span() -> InferenceSpan:
@@ -330,7 +330,7 @@ def tool_node_method() -> Callable[..., AsyncGenerator[Any, None]]:
 
 def set_tool_node_method(method: Callable[..., AsyncGenerator[Any, None]]) -> None:
     """Replaces ``_ToolNode._run_impl`` for the whole process."""
-    setattr(_ToolNode, "_run_impl", method)  # noqa: B010  (as above)
+    setattr(_ToolNode, "_run_impl", method)  # noqa: B010  (a plain assignment to a method is a type error)
 
 
 def node_run_method() -> Callable[..., Awaitable[Context]]:
@@ -340,7 +340,7 @@ def node_run_method() -> Callable[..., Awaitable[Context]]:
 
 def set_node_run_method(method: Callable[..., Awaitable[Context]]) -> None:
     """Replaces ``NodeRunner.run`` for the whole process."""
-    setattr(NodeRunner, "run", method)  # noqa: B010  (as above)
+    setattr(NodeRunner, "run", method)  # noqa: B010  (a plain assignment to a method is a type error)
 
 
 def node_of(runner: NodeRunner) -> Any:
@@ -360,7 +360,7 @@ def run_of_node_under_timeout() -> Callable[..., Awaitable[None]]:
 
 def set_run_of_node_under_timeout(method: Callable[..., Awaitable[None]]) -> None:
     """Replaces ``NodeRunner._run_node_loop_with_timeout`` for the whole process."""
-    setattr(NodeRunner, "_run_node_loop_with_timeout", method)  # noqa: B010  (as above)
+    setattr(NodeRunner, "_run_node_loop_with_timeout", method)  # noqa: B010  (a plain assignment to a method is a type error)
 
 
 def run_of_node(runner: NodeRunner, context: Context, node_input: Any) -> Awaitable[None]:
@@ -375,7 +375,7 @@ def retry_method() -> Callable[..., Awaitable[bool]]:
 
 def set_retry_method(method: Callable[..., Awaitable[bool]]) -> None:
     """Replaces ``NodeRunner._attempt_retry`` for the whole process."""
-    setattr(NodeRunner, "_attempt_retry", method)  # noqa: B010  (as above)
+    setattr(NodeRunner, "_attempt_retry", method)  # noqa: B010  (a plain assignment to a method is a type error)
 
 
 def would_retry(runner: NodeRunner, error: Exception, attempt_count: int) -> bool:
@@ -394,9 +394,9 @@ def workflow_methods() -> tuple[Any, Any, Any]:
 
 def set_workflow_methods(starts: Any, ends: Any, schedules: Any) -> None:
     """Replaces ``workflow_methods`` for the whole process."""
-    setattr(Workflow, "_start_node_task", starts)  # noqa: B010  (as above)
-    setattr(Workflow, "_pop_completed_task", ends)  # noqa: B010  (as above)
-    setattr(Workflow, "_schedule_ready_nodes", schedules)  # noqa: B010  (as above)
+    setattr(Workflow, "_start_node_task", starts)  # noqa: B010  (a plain assignment to a method is a type error)
+    setattr(Workflow, "_pop_completed_task", ends)  # noqa: B010  (a plain assignment to a method is a type error)
+    setattr(Workflow, "_schedule_ready_nodes", schedules)  # noqa: B010  (a plain assignment to a method is a type error)
 
 
 def task_of_node(loop_state: Any, node_name: str) -> Any:
