@@ -87,7 +87,9 @@ def places_of(field: Field, secret: str) -> set[str]:
     with closing(sqlite3.connect(field.folder / "field.db")) as database:
         for (table,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall():
             for row in database.execute(f'SELECT * FROM "{table}"'):
-                text_of_row = " ".join(str(bytes(v), "utf8", "replace") if isinstance(v, bytes) else str(v) for v in row)
+                text_of_row = " ".join(
+                    str(bytes(v), "utf8", "replace") if isinstance(v, bytes) else str(v) for v in row
+                )
                 if secret in text_of_row:
                     found.add(table)
     return found
@@ -109,14 +111,13 @@ async def _until_idle(client: AgentSessionClient) -> Any:
 
 
 async def test_a_worker_that_dies_right_after_the_exchange_loses_nothing(field: Field, server: TokenServer) -> None:
-    first = life(mail, field)
     async with field.asking() as client:
-        await first.wait_for("ready")
-        await client.start_session(SESSION, "Read my mail.")
-        await sign_in(client, "code-a")
-        await first.wait_for("in inbox")
-        await first.wait_for("in sent")
-        await first.kill()
+        with life(mail, field) as first:
+            await client.start_session(SESSION, "Read my mail.")
+            await sign_in(client, "code-a")
+            for _ in ("inbox", "sent"):
+                await first.wait_for_async("in ")
+            first.kill()
     async with field.working(mail(field)) as client:
         snapshot = await at_rest(client, SessionStatus.IDLE)
         shown = await everything_shown(client, snapshot)

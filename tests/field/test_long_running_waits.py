@@ -69,7 +69,9 @@ def line(field: Field) -> AgentSessionFlow:
 
 def rounds(field: Field) -> AgentSessionFlow:
     script = (text("it1"), call("render", what="r2"), text("it2"), call("render", what="r3"), text("it3"))
-    return durable(LoopAgent(name="rounds", sub_agents=[agent(field, "worker", *script)], max_iterations=3), {"render": READ})
+    return durable(
+        LoopAgent(name="rounds", sub_agents=[agent(field, "worker", *script)], max_iterations=3), {"render": READ}
+    )
 
 
 async def answers_after_restarts(field: Field, build: Build) -> list[str]:
@@ -149,9 +151,7 @@ async def test_the_result_that_follows_a_first_result_starts_a_turn(field: Field
     def build(field: Field) -> AgentSessionFlow:
         # ADK shows the model the call with its last result only, so the prompt is as long as before.
         script = [call("ticket", subject="leak"), text("I have read the result.")]
-        return durable(
-            LlmAgent(name="desk", model=field.model(script), tools=[ticket_tool(field)]), {"ticket": READ}
-        )
+        return durable(LlmAgent(name="desk", model=field.model(script), tools=[ticket_tool(field)]), {"ticket": READ})
 
     async with field.working(build(field)) as client:
         snapshot = await say(client, "Leak!")
