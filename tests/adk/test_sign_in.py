@@ -17,7 +17,7 @@ from google.adk.tools.tool_context import ToolContext
 from tests.adk.engine import Crash, Disk, Engine, Rejected
 from tests.adk.model import calls, says
 from tests.adk.shapes import Cast
-from tests.adk.token_server import SECRET, TokenServer, token_server
+from tests.support.token_server import SECRET, TokenServer, token_server
 from tests.adk.worlds import World
 
 from perdure.adk.journal import ASIDE

@@ -157,9 +157,7 @@ def _unanswered(stored: Sequence[Event]) -> set[str]:
     return {name for event in stored for name in event.long_running_tool_ids or ()} - answered
 
 
-def _note(
-    calls: Sequence[ClosedCall], status: TurnStatus, error: ErrorInfo | None, unanswered: Collection[str]
-) -> str:
+def _note(calls: Sequence[ClosedCall], status: TurnStatus, error: ErrorInfo | None, unanswered: Collection[str]) -> str:
     """The turn-failure note."""
     if status is TurnStatus.CANCELLED:
         head = "Note: the work on the request above was cancelled before it was finished."

@@ -18,7 +18,7 @@ from google.adk.sessions.session import Session
 from google.adk.workflow import BaseNode
 from pydantic import ValidationError
 
-from perdure.adk import credentials, model, nodes, seams, telemetry, tracking, waits
+from perdure.adk import credentials, model, nodes, seams, telemetry, toolset_signin, tracking, waits
 from perdure.adk.bodies import SyncTools, ToolThreads
 from perdure.adk.carry import Carry
 from perdure.adk.checks import check_application, check_options, check_run_config, fingerprint
@@ -90,6 +90,7 @@ class AdkAgentRunner:
         tracking.install()
         nodes.install()
         waits.install()
+        toolset_signin.install()
         telemetry.install()
         self._runner = TurnRunner(
             app=app.model_copy(update={"plugins": [WatcherPlugin(), *app.plugins]}),

@@ -47,9 +47,7 @@ def config_of(note: JsonObject) -> AuthConfig:
     return AuthConfig.model_validate(note["config"])
 
 
-def store_answer(
-    state: dict[str, Any], delta: dict[str, Any], note: JsonObject | None, response: JsonValue
-) -> None:
+def store_answer(state: dict[str, Any], delta: dict[str, Any], note: JsonObject | None, response: JsonValue) -> None:
     """Stores the credential that the answer to a request brings.
 
     Two calls may ask for one login.  If it came meanwhile, it is used, and a second answer to the same question is not.
