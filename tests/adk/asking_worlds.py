@@ -18,7 +18,7 @@ from tests.adk.worlds import World
 
 
 def ask_then_use() -> World:
-    """A question between two nodes; state, ``temp:`` state included, on both sides of it; and a node without a trace."""
+    """A question between two nodes, with state on both sides of it, and a node that leaves no trace."""
     log: list[str] = []
 
     def prepare(node_input: Any, ctx: Context) -> None:

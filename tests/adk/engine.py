@@ -276,10 +276,11 @@ class Engine:
         disk = self.disk
         assert disk.start is not None
         self._answer_questions()
-        if len(disk.answers) < len(disk.questions):
+        asked = [question for question in end.questions if question.wait is QuestionWait.NEXT_LEG]
+        if any(question.question_id not in disk.answers for question in asked):
             return False
         disk.write()
-        answers = tuple(AnsweredQuestion(question, disk.answers[i]) for i, question in disk.questions.items())
+        answers = tuple(AnsweredQuestion(question, disk.answers[question.question_id]) for question in asked)
         disk.state_at_start = json.loads(json.dumps(disk.state))
         disk.model_calls, disk.requests, disk.approvals, disk.records = [], {}, {}, {}
         disk.attempts, disk.results, disk.frontier = {}, {}, None
@@ -313,6 +314,7 @@ class Engine:
                 self._start_steps(steps, live)
                 if self._answer_questions() or result.more or again or self._reap(steps):
                     continue
+                self._start_steps(steps, live)
                 if not steps:
                     return False
                 await asyncio.wait(steps.values(), return_when=asyncio.FIRST_COMPLETED)
@@ -338,8 +340,7 @@ class Engine:
                 else:
                     assert question.question_id not in disk.questions, "a question was reported twice"
                     disk.questions[question.question_id] = question
-        if isinstance(result, DriveFinished) and disk.questions:
-            assert all(question.wait is QuestionWait.NEXT_LEG for question in result.questions)
+        if isinstance(result, DriveFinished) and any(q.wait is QuestionWait.NEXT_LEG for q in result.questions):
             disk.frontier = result
         if isinstance(result, DriveBlocked):
             for request in result.calls:

@@ -1,7 +1,8 @@
-"""Workflows that ask: each answer starts a leg, and nodes, state and prompts are as on plain ADK given the same answers."""
+"""Workflows that ask: each frontier ends a leg, and all is as on plain ADK given the same answers."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections import Counter
 from collections.abc import Callable
@@ -16,11 +17,13 @@ from google.adk.events.event import Event
 from google.adk.events.request_input import RequestInput
 from google.adk.runners import Runner
 from google.adk.sessions import InMemorySessionService
+from google.adk.tools.tool_context import ToolContext
 from google.adk.workflow import START, Workflow
 from google.genai import types
+from pydantic import BaseModel
 from tests.adk.asking_worlds import ASKING_WORLDS
 from tests.adk.engine import Crash, Disk
-from tests.adk.model import ScriptedModel, says
+from tests.adk.model import ScriptedModel, calls, says
 from tests.adk.plain import SSE, comparable, request_form, stored_form
 from tests.adk.test_workflows_like_plain_adk import by_branch
 from tests.adk.worlds import World
@@ -255,3 +258,37 @@ async def test_a_session_whose_turns_ask_under_one_id_keeps_them_apart() -> None
         assert engine.disk.error is None
         assert world.log.count("insist") == 4 * turn
         assert engine.disk.state["entries"] == 4 * turn
+
+
+async def test_a_workflow_that_asks_as_a_tool_does_not_cut_off_the_tool_beside_it() -> None:
+    """Plain ADK cancels it, and runs it again after the answer."""
+    log: list[str] = []
+
+    def ask(node_input: Any) -> RequestInput:
+        return RequestInput(interrupt_id="more", message="More?")
+
+    def use(node_input: Any) -> Any:
+        return node_input
+
+    async def slow(tool_context: ToolContext) -> str:
+        """Takes longer than the question."""
+        log.append("slow")
+        while not any(event.long_running_tool_ids for event in tool_context.session.events):  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        log.append("slow is done")
+        return "slow"
+
+    class Item(BaseModel):
+        item: str
+
+    quote = Workflow(name="quote", description="Quotes.", input_schema=Item, edges=[(START, ask, use)])
+    model = ScriptedModel(replies=[calls(("quote", {"item": "pen"}), ("slow", {})), says("quoted")])
+    engine = World(model, LlmAgent(name="seller", model=model, tools=[quote, slow])).engine()
+    engine.answer = lambda question: {"price": 2}
+    await engine.turn("go")
+    assert log == ["slow", "slow is done"]
+    answers = [part.function_response for part in model.requests[-1].contents[-1].parts or []]
+    assert {answer.name: answer.response for answer in answers if answer} == {
+        "quote": {"price": 2},
+        "slow": {"result": "slow"},
+    }

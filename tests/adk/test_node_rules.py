@@ -175,7 +175,7 @@ async def test_a_synchronous_node_runs_in_a_thread_and_a_blocking_one_lets_other
         return threading.current_thread().name
 
     async def release(node_input: Any) -> str:
-        while not inside.is_set():
+        while not inside.is_set():  # noqa: ASYNC110 - it is set by a thread
             await asyncio.sleep(0)
         go_on.set()
         return "released"

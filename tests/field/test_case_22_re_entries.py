@@ -1,6 +1,7 @@
 """Field case 22: each answer runs the node from its top again; what it did as a durable step is done once.
 
-The rule: a node with ``rerun_on_resume`` is entered once for each frontier, as on plain ADK, and sees all answers so far.
+The rule: a node with ``rerun_on_resume`` is entered once for each frontier, as on plain ADK, and sees all answers
+so far.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from contextlib import contextmanager
 
 from perdure.adk.calls import Call, NodeWork, ToolRun
 from perdure.adk.determinism import TurnClock
-from perdure.adk.dispatch import Dispatcher
+from perdure.adk.dispatch import TURNS, Dispatcher
 from perdure.adk.floor import Floor
 from perdure.adk.journal import Journal
 from perdure.adk.parking import Parking
@@ -194,6 +194,20 @@ class Conductor:
             return await self.parking.wait(group.answers)
         except asyncio.CancelledError:
             self.floor.give_up_questions(group)
+            raise
+
+    async def siblings_of(self, call_id: str) -> None:
+        """Waits until all other calls of a model response are done, with their callbacks."""
+        call = self.floor.call(call_id)
+        if call is None:
+            return
+        group = call.group
+        try:
+            await self.until(lambda: not (group.open_calls or group.owner.children))
+            for _ in range(TURNS):  # whoever waited for the last one goes on
+                await asyncio.sleep(0)
+        except asyncio.CancelledError:
+            self.parking.guard()
             raise
 
     def account(self, call_id: str) -> None:

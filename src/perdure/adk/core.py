@@ -91,6 +91,10 @@ class TurnCore:
     """Ids of the calls of long-running tools."""
     unsaid: dict[str, EventActions] = field(default_factory=dict[str, EventActions])
     """Call id -> what a call did that got no response, as that of a long-running tool that returned nothing."""
+    toolset_rounds: dict[str, int] = field(default_factory=dict[str, int])
+    """Run id -> how often it has looked whether its toolsets need a sign-in."""
+    refused_sign_ins: set[str] = field(default_factory=set[str])
+    """Toolsets that nobody signs in for in this turn, by ADK's names for them."""
     loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
     tokens: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held while a token is got from a token server and recorded."""
@@ -102,12 +106,6 @@ class TurnCore:
     """Place -> code executions asked for there."""
     _attempts: dict[tuple[str | None, str], deque[int]] = field(default_factory=lambda: defaultdict(deque))
     """Branch and agent -> attempts of the partial responses that are on their way through ADK."""
-
-    def node_call_id(self, scope: str, path: str) -> str:
-        """The id for the next call of the function of the node at ``path``."""
-        place = f"{scope}|{path}" if scope else path
-        number = self.node_calls[place] = self.node_calls.get(place, 0) + 1
-        return f"{leg_prefix(self.start)}{place}#{number}"
 
     def is_active(self) -> bool:
         """Whether something new is done: no replay, and not all of it waits for people."""

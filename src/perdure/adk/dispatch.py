@@ -24,7 +24,7 @@ from perdure.adk.runs import Run, RunState
 from perdure.adk.settling import settle, show_state_early
 from perdure.session.runner import Answer, CallRecord, ModelCall, Settled
 
-_TURNS = 50
+TURNS = 50
 """Of the event loop, in which whoever awaited a call or a run goes on: many more than ADK takes."""
 
 
@@ -104,7 +104,7 @@ class Dispatcher:
                 run.busy -= 1
                 self._wake()
 
-        turn(_TURNS)
+        turn(TURNS)
 
     def next(self, *, driving: bool) -> bool:
         """Lets one go on, if one may.  New model calls are made only while the engine drives."""

@@ -1,7 +1,7 @@
 """``durable_step``: something that happens in place and must not be repeated by a replay, recorded where it happens.
 
-In a callback, a plugin or a custom agent a step is ordered like a model call: a replay gets its value when its turn comes.
-In a tool or the function of a node, and in the callbacks around a call, it is looked up by its key alone.
+In a callback, a plugin or a custom agent a step is ordered like a model call: a replay gets its value when its turn
+comes.  In a tool or the function of a node, and in the callbacks around a call, it is looked up by its key alone.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from perdure.adk.core import BodySteps, TurnCore, current_turn, leg_prefix
 from perdure.adk.failures import decode_error, encode_error
 from perdure.adk.journal import ASIDE
 from perdure.adk.parking import TurnDropped
-from perdure.errors import PayloadTooLarge, UsageError, ValueNotStorable
+from perdure.errors import PayloadTooLarge, UsageError
 from perdure.session.model import JsonObject, Usage
 
 T = TypeVar("T")
@@ -139,7 +139,7 @@ async def _outcome(core: TurnCore, name: str, fn: Callable[[], Any]) -> JsonObje
     except asyncio.CancelledError:
         core.conductor.parking.guard()
         raise
-    except (Exception, ValueNotStorable) as error:
+    except Exception as error:  # noqa: BLE001  (whatever it is, it is what the step gave)
         return {"error": encode_error(error)}
     finally:
         determinism.resume(providers)

@@ -1,14 +1,14 @@
 """Legs of a turn: what an invocation leaves open when it ends, what it hands on, and how the next one begins.
 
 A node of a workflow that asks for input ends the invocation, as on plain ADK.  When all is answered the next leg
-begins: an invocation under the same id, whose message are the answers, and which ADK takes up from the session's events.
-What is in no event and yet belongs to the turn is carried over.
+begins: an invocation under the same id, whose message are the answers, and which ADK takes up from the session's
+events.  What is in no event and yet belongs to the turn is carried over.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 from google.adk.events.event import Event
 from google.genai import types
@@ -62,12 +62,14 @@ def _question(event: Event, call: types.FunctionCall, leg: int) -> Question:
     arguments: JsonObject = dict(call.args or {})
     path = event.node_info.path
     asking = event.node_info.name or event.author
-    kind, payload = _KINDS[call.name or ""], arguments.get("payload")
+    kind: InterruptKind = _KINDS[call.name or ""]
+    payload: Any = arguments.get("payload")
     if kind is InterruptKind.CREDENTIAL:
         payload, arguments = arguments, {}
     elif seams.asks_for_confirmation(call.id or "") and isinstance(payload, dict):
-        kind, arguments = InterruptKind.CONFIRMATION, payload.get("args", {})
-        asking, payload = str(payload.get("tool_name", asking)), payload.get("confirmation_payload")
+        about = cast(JsonObject, payload)
+        kind, arguments, payload = InterruptKind.CONFIRMATION, about.get("args", {}), about.get("confirmation_payload")
+        asking = str(about.get("tool_name", asking))
     else:
         schema = arguments.get("response_schema")
         payload = {"payload": payload, "response_schema": schema} if schema is not None else payload
@@ -115,4 +117,4 @@ def _response(answered: AnsweredQuestion) -> JsonObject:
         if not value.get("approved"):
             return {"error": str(value.get("message") or "The sign-in was declined.")}
         value = value.get("payload")
-    return value if isinstance(value, dict) else {"result": value}
+    return cast(JsonObject, value) if isinstance(value, dict) else {"result": value}

@@ -1,7 +1,7 @@
 """Runs the function of a node for real: as a step, whose values are held back until they have a record, or in place.
 
-A function that starts other nodes is a *scope*.  It begins as a step; where it starts the first node the step ends, with
-a record that says so, and from there on the function goes on in place: what it gives is handed on at once, and a
+A function that starts other nodes is a *scope*.  It begins as a step; where it starts the first node the step ends,
+with a record that says so, and from there on the function goes on in place: what it gives is handed on at once, and a
 replay runs it again while the records of its children answer.
 """
 
@@ -130,8 +130,8 @@ class NodeBody:
         run = self._run
         if EFFECT_RULES[run.policy.effect].single_attempt:
             raise UsageError(
-                f"node {run.name!r} starts other nodes, so a replay runs it again, but node_policies gives it the effect "
-                f"{run.policy.effect.value!r}, which runs once; give the effect to the nodes that it starts"
+                f"node {run.name!r} starts other nodes, so a replay runs it again, but node_policies gives it the "
+                f"effect {run.policy.effect.value!r}, which runs once; give the effect to the nodes that it starts"
             )
         if not self.wants_children.done():
             self.wants_children.set_result(None)

@@ -2,8 +2,8 @@
 
 ``install`` puts wrappers around the functions of ADK that run a node; outside a durable turn nothing changes.
 
-A function's gates (``require_confirmation``, ``auth_config``) and the binding of its parameters stay where ADK has them,
-in the invocation; only the call of the function itself is the step.
+A function's gates (``require_confirmation``, ``auth_config``) and the binding of its parameters stay where ADK has
+them, in the invocation; only the call of the function itself is the step.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import json
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from functools import wraps
 from typing import Any
@@ -66,7 +66,7 @@ def _installed(function: Any) -> Any:
     return function
 
 
-def _follow_runs(original: Any) -> Any:
+def _follow_runs(original: Callable[..., Awaitable[Context]]) -> Any:
     @wraps(original)
     async def run(self: seams.NodeRunner, node_input: Any = None, *, resume_inputs: Any = None) -> Context:
         core = current_turn.get()
@@ -128,11 +128,9 @@ def _durable(core: TurnCore, node: seams.FunctionNode, context: Context) -> seam
                 yield value
 
     async def value(**arguments: Any) -> Any:
-        last = None
         async with aclosing(_values(core, node, own, context, arguments)) as values:
-            async for last in values:
-                pass
-        return last
+            given = [value async for value in values]
+        return given[-1] if given else None
 
     return seams.with_function(node, values if own.is_generator else value)
 
@@ -240,7 +238,8 @@ async def _partials(core: TurnCore, call: Call, run: NodeRun) -> Values:
     while run.function.is_generator and not call.settled.done():
         streamed = asyncio.ensure_future(run.partials.get())
         try:
-            await asyncio.wait({call.settled, streamed}, return_when=asyncio.FIRST_COMPLETED)
+            both: set[asyncio.Future[Any]] = {call.settled, streamed}
+            await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
             if streamed.done():
                 yield streamed.result()
         except (asyncio.CancelledError, GeneratorExit):

@@ -18,7 +18,7 @@ from google.adk.sessions.session import Session
 from google.adk.workflow import BaseNode
 from pydantic import ValidationError
 
-from perdure.adk import code, credentials, model, nodes, seams, telemetry, toolsets, tracking, waits
+from perdure.adk import code, credentials, model, nodes, seams, telemetry, toolset_signin, toolsets, tracking, waits
 from perdure.adk.carry import Carry
 from perdure.adk.checks import check_application, check_content, check_options, check_run_config, fingerprint
 from perdure.adk.closing import closing_messages
@@ -102,6 +102,7 @@ class AdkAgentRunner:
         tracking.install()
         nodes.install()
         waits.install()
+        toolset_signin.install()
         telemetry.install()
         self._runner = TurnRunner(
             app=app.model_copy(

@@ -1,4 +1,4 @@
-"""Scopes: tools that run an agent of their own.
+"""Scopes: tools that run an agent or a workflow of their own.
 
 Such a call is no step: the model and tool calls inside are, each under a key that begins with the ids of the calls
 around it.  So runs of one agent, beside or inside each other, share nothing.
@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any, cast
 
 from google.adk.agents.base_agent import BaseAgent
+from google.adk.agents.callback_context import CallbackContext
 from google.adk.tools.base_tool import BaseTool
 from google.adk.tools.tool_confirmation import ToolConfirmation
 from google.adk.tools.tool_context import ToolContext
@@ -23,7 +24,10 @@ from perdure.session.runner import Question, QuestionWait
 
 
 async def run_scope(core: TurnCore, tool: BaseTool, args: dict[str, Any], tool_context: ToolContext) -> Any:
-    """Runs the tool's agent, if a person who is to be asked agrees."""
+    """Runs the tool's agent or workflow, if a person who is to be asked agrees.
+
+    Where it asks, ADK ends the invocation and cancels the calls beside it; so it says so only when they are done.
+    """
     call_id = tool_context.function_call_id or ""
     run = current_run.get()
     assert run is not None, "a tool is called in the run of an agent"
@@ -31,9 +35,13 @@ async def run_scope(core: TurnCore, tool: BaseTool, args: dict[str, Any], tool_c
     if refusal is not None:
         return refusal
     scope = f"{run.scope}/{call_id}" if run.scope else call_id
-    with core.conductor.run(call_id, scope=scope, place=f"{place_of(run, tool_context)}/{call_id}"):
-        core.conductor.account(call_id)
-        return await tool.run_async(args=args, tool_context=tool_context)
+    try:
+        with core.conductor.run(call_id, scope=scope, place=f"{place_of(run, tool_context)}/{call_id}"):
+            core.conductor.account(call_id)
+            return await tool.run_async(args=args, tool_context=tool_context)
+    except seams.NodeInterruptedError:
+        await core.conductor.siblings_of(call_id)
+        raise
 
 
 async def _refusal(
@@ -70,7 +78,7 @@ async def _refusal(
     return None
 
 
-def place_of(run: Run, context: ToolContext) -> str:
+def place_of(run: Run, context: CallbackContext) -> str:
     """Where in the tree an agent is: the names from its root down, behind the calls that opened its scope."""
     names: list[str] = []
     agent = seams.invocation_of(context).agent
@@ -80,7 +88,7 @@ def place_of(run: Run, context: ToolContext) -> str:
     return "/".join((*([run.place] if run.place else ()), *reversed(names)))
 
 
-def path_of(run: Run, context: ToolContext) -> str:
+def path_of(run: Run, context: CallbackContext) -> str:
     """The same for an interrupt: empty at the root of all."""
     place = place_of(run, context)
     return place if "/" in place else ""

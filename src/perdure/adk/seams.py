@@ -25,6 +25,7 @@ from google.adk.agents.base_agent import BaseAgent
 from google.adk.agents.context import Context
 from google.adk.agents.invocation_context import InvocationContext
 from google.adk.agents.llm.task._finish_task_tool import FinishTaskTool
+from google.adk.agents.llm_agent import LlmAgent
 from google.adk.agents.readonly_context import ReadonlyContext
 from google.adk.agents.run_config import RunConfig
 from google.adk.auth import _auth_resume, auth_preprocessor, oauth2_credential_util
@@ -42,7 +43,7 @@ from google.adk.flows.llm_flows import base_llm_flow, functions
 from google.adk.flows.llm_flows.base_llm_flow import BaseLlmFlow
 from google.adk.flows.llm_flows.core import _resume
 from google.adk.flows.llm_flows.extensions import _code_execution
-from google.adk.flows.llm_flows.tools import _batch_executor, _caller, _error_handler
+from google.adk.flows.llm_flows.tools import _batch_executor, _caller, _error_handler, _toolset_auth
 from google.adk.models.base_llm import BaseLlm
 from google.adk.models.llm_request import LlmRequest
 from google.adk.platform import _random as platform_random
@@ -169,7 +170,7 @@ def call_batch_function() -> RunCalls:
 
 def set_call_batch_function(function: RunCalls) -> None:
     """Replaces ``handle_function_call_list_async`` for the whole process."""
-    setattr(functions, "handle_function_call_list_async", function)  # noqa: B010  (as above)
+    setattr(functions, "handle_function_call_list_async", function)  # noqa: B010  (a plain assignment to a method is a type error)
 
 
 def call_function() -> RunCall:
@@ -179,7 +180,7 @@ def call_function() -> RunCall:
 
 def set_call_function(function: RunCall) -> None:
     """Replaces ``_execute_single_prepared_call_async`` for the whole process."""
-    setattr(_batch_executor, "_execute_single_prepared_call_async", function)  # noqa: B010  (as above)
+    setattr(_batch_executor, "_execute_single_prepared_call_async", function)  # noqa: B010  (a plain assignment to a method is a type error)
 
 
 def tool_error_function() -> Callable[..., Any]:
@@ -189,7 +190,7 @@ def tool_error_function() -> Callable[..., Any]:
 
 def set_tool_error_function(function: Callable[..., Any]) -> None:
     """Replaces ``run_on_tool_error_callbacks`` for the whole process."""
-    setattr(_error_handler, "run_on_tool_error_callbacks", function)  # noqa: B010  (as above)
+    setattr(_error_handler, "run_on_tool_error_callbacks", function)  # noqa: B010  (a plain assignment to a method is a type error)
 
 
 def use_inference_span() -> InferenceSpan:
@@ -428,7 +429,6 @@ class NodeFunction:
 
     function: Callable[..., Any]
     unwrapped: Callable[..., Any]
-    context_parameter: str
 
     @property
     def is_generator(self) -> bool:
@@ -451,7 +451,7 @@ class NodeFunction:
 
 def function_of(node: FunctionNode) -> NodeFunction:
     """The node's function."""
-    return NodeFunction(node._func, node._unwrapped_func, node._context_param_name)
+    return NodeFunction(node._func, node._unwrapped_func or node._func)
 
 
 def with_function(node: FunctionNode, function: Callable[..., Any]) -> FunctionNode:
@@ -478,7 +478,7 @@ def tool_node_method() -> Callable[..., AsyncGenerator[Any, None]]:
 
 def set_tool_node_method(method: Callable[..., AsyncGenerator[Any, None]]) -> None:
     """Replaces ``_ToolNode._run_impl`` for the whole process."""
-    setattr(_ToolNode, "_run_impl", method)  # noqa: B010  (as above)
+    setattr(_ToolNode, "_run_impl", method)  # noqa: B010  (a plain assignment to a method is a type error)
 
 
 def node_run_method() -> Callable[..., Awaitable[Context]]:
@@ -488,7 +488,7 @@ def node_run_method() -> Callable[..., Awaitable[Context]]:
 
 def set_node_run_method(method: Callable[..., Awaitable[Context]]) -> None:
     """Replaces ``NodeRunner.run`` for the whole process."""
-    setattr(NodeRunner, "run", method)  # noqa: B010  (as above)
+    setattr(NodeRunner, "run", method)  # noqa: B010  (a plain assignment to a method is a type error)
 
 
 def node_of(runner: NodeRunner) -> Any:
@@ -508,7 +508,7 @@ def run_of_node_under_timeout() -> Callable[..., Awaitable[None]]:
 
 def set_run_of_node_under_timeout(method: Callable[..., Awaitable[None]]) -> None:
     """Replaces ``NodeRunner._run_node_loop_with_timeout`` for the whole process."""
-    setattr(NodeRunner, "_run_node_loop_with_timeout", method)  # noqa: B010  (as above)
+    setattr(NodeRunner, "_run_node_loop_with_timeout", method)  # noqa: B010  (a plain assignment to a method is a type error)
 
 
 def run_of_node(runner: NodeRunner, context: Context, node_input: Any) -> Awaitable[None]:
@@ -523,7 +523,7 @@ def retry_method() -> Callable[..., Awaitable[bool]]:
 
 def set_retry_method(method: Callable[..., Awaitable[bool]]) -> None:
     """Replaces ``NodeRunner._attempt_retry`` for the whole process."""
-    setattr(NodeRunner, "_attempt_retry", method)  # noqa: B010  (as above)
+    setattr(NodeRunner, "_attempt_retry", method)  # noqa: B010  (a plain assignment to a method is a type error)
 
 
 def would_retry(runner: NodeRunner, error: Exception, attempt_count: int) -> bool:
@@ -542,9 +542,9 @@ def workflow_methods() -> tuple[Any, Any, Any]:
 
 def set_workflow_methods(starts: Any, ends: Any, schedules: Any) -> None:
     """Replaces ``workflow_methods`` for the whole process."""
-    setattr(Workflow, "_start_node_task", starts)  # noqa: B010  (as above)
-    setattr(Workflow, "_pop_completed_task", ends)  # noqa: B010  (as above)
-    setattr(Workflow, "_schedule_ready_nodes", schedules)  # noqa: B010  (as above)
+    setattr(Workflow, "_start_node_task", starts)  # noqa: B010  (a plain assignment to a method is a type error)
+    setattr(Workflow, "_pop_completed_task", ends)  # noqa: B010  (a plain assignment to a method is a type error)
+    setattr(Workflow, "_schedule_ready_nodes", schedules)  # noqa: B010  (a plain assignment to a method is a type error)
 
 
 def task_of_node(loop_state: Any, node_name: str) -> Any:
@@ -648,6 +648,22 @@ def set_token_methods(methods: TokenMethods) -> None:
     setattr(OAuth2CredentialExchanger, "_exchange_sync", methods.exchange_sync)  # noqa: B010
     setattr(OAuth2CredentialRefresher, "refresh", methods.refresh)  # noqa: B010
     setattr(CredentialManager, "_load_from_auth_response", methods.load_from_auth_response)  # noqa: B010
+
+
+TOOLSET_AUTH = auth_preprocessor.TOOLSET_AUTH_CREDENTIAL_ID_PREFIX
+"""How ADK names the sign-in of a toolset: this, and the toolset's class."""
+
+ResolveToolsetAuth = Callable[[InvocationContext, LlmAgent], AsyncGenerator[Event, None]]
+
+
+def resolve_toolset_auth() -> ResolveToolsetAuth:
+    """The function in which ADK signs an agent's toolsets in."""
+    return _toolset_auth.resolve_toolset_auth
+
+
+def set_resolve_toolset_auth(function: ResolveToolsetAuth) -> None:
+    """Replaces it for the whole process."""
+    setattr(_toolset_auth, "resolve_toolset_auth", function)  # noqa: B010  (a plain assignment is a type error)
 
 
 PAUSE = _resume.ResumeDecision(_resume.ResumeAction.PAUSE)
@@ -787,6 +803,8 @@ SEAMS: tuple[Seam, ...] = (
     Seam("google.adk.flows.llm_flows.base_llm_flow", "BaseLlmFlow.run_async", ("self", "invocation_context")),
     Seam("google.adk.flows.llm_flows.base_llm_flow", "decide_step_resume", ("invocation_context", "tools_dict")),
     Seam("google.adk.flows.llm_flows.core._resume", "ResumeAction.PAUSE"),
+    Seam("google.adk.flows.llm_flows.tools._toolset_auth", "resolve_toolset_auth", ("invocation_context", "agent")),
+    Seam("google.adk.auth.auth_preprocessor", "TOOLSET_AUTH_CREDENTIAL_ID_PREFIX"),
     Seam("google.adk.flows.llm_flows.core._resume", "ResumeDecision", ("action",)),
     Seam("google.adk.agents.invocation_context", "InvocationContext.should_pause_invocation", ("self", "event")),
     Seam("google.adk.workflow._node_runner", "NodeRunner._track_event_in_context", ("self", "event", "ctx")),
