@@ -20,11 +20,11 @@ from google.adk.tools.base_tool import BaseTool
 from google.adk.tools.tool_context import ToolContext
 
 from perdure.adk import determinism, seams
-from perdure.adk.bodies import ToolThreads
 from perdure.adk.calls import Call, ToolRun
 from perdure.adk.core import TurnCore, turn_of
 from perdure.adk.effects import retry_of
 from perdure.adk.runs import Run, current_run
+from perdure.adk.threads import ToolThreads
 from perdure.adk.tools import path_of
 from perdure.session.model import OUTCOME_UNKNOWN_TOOL_RESULT, JsonObject, RecordStatus
 from perdure.session.policy import ToolPolicy

@@ -14,13 +14,13 @@ from google.adk.sessions.session import Session
 from google.adk.tools.base_tool import BaseTool
 
 from perdure.adk import determinism
-from perdure.adk.bodies import ToolThreads
 from perdure.adk.conductor import Conductor
 from perdure.adk.declared import DeclaredToolsets
 from perdure.adk.determinism import TurnClock
 from perdure.adk.effects import ToolRules
 from perdure.adk.outbox import Outbox
 from perdure.adk.runs import Run
+from perdure.adk.threads import ToolThreads
 from perdure.session.model import InterruptKind
 from perdure.session.policy import RetryPolicy, ToolEffect
 from perdure.session.runner import TurnLog, TurnStart

@@ -21,7 +21,6 @@ from google.adk.sessions.session import Session
 from pydantic import ValidationError
 
 from perdure.adk import code, model, seams, telemetry, toolsets, tracking
-from perdure.adk.bodies import SyncTools, ToolThreads
 from perdure.adk.checks import check_application, check_options, check_run_config, fingerprint
 from perdure.adk.closing import closing_messages
 from perdure.adk.compaction import durable_compaction
@@ -35,6 +34,7 @@ from perdure.adk.kept import KeptArtifacts, KeptMemory
 from perdure.adk.outbox import Outbox
 from perdure.adk.plugins import WatcherPlugin
 from perdure.adk.services import TurnSessionService
+from perdure.adk.threads import SyncTools, ToolThreads
 from perdure.adk.tree import AgentNode
 from perdure.adk.turn import AdkLiveTurn
 from perdure.adk.warm import WarmSessions

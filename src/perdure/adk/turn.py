@@ -13,13 +13,14 @@ from google.adk.events.event import Event
 from google.adk.sessions.session import Session
 
 from perdure.adk import determinism
-from perdure.adk.bodies import SyncTools, run_attempt
+from perdure.adk.bodies import run_attempt
 from perdure.adk.calls import Call
 from perdure.adk.core import TurnCore, current_turn
 from perdure.adk.failures import error_info
 from perdure.adk.parking import TurnDropped
 from perdure.adk.plugins import cause_behind_plugins
 from perdure.adk.runs import current_run
+from perdure.adk.threads import SyncTools
 from perdure.errors import NonDeterminismError, UsageError
 from perdure.session.model import TOOL_CALL_NOT_RUN_ERROR_PREFIX, ErrorInfo
 from perdure.session.runner import (
