@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator
 from typing import Any
 
 from google.adk.agents import LlmAgent
@@ -97,7 +98,9 @@ async def test_code_that_an_inner_agent_executes_is_no_step() -> None:
 
 async def test_a_model_that_asks_agents_of_its_own() -> None:
     class Committee(ScriptedModel):
-        async def generate_content_async(self, llm_request: LlmRequest, stream: bool = False) -> Any:
+        async def generate_content_async(
+            self, llm_request: LlmRequest, stream: bool = False
+        ) -> AsyncGenerator[LlmResponse, None]:
             answer = await answer_of(LlmAgent(name="member", model=ScriptedModel(replies=[says("Aye.")])), "well?")
             yield says(answer)
 
