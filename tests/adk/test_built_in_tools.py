@@ -13,9 +13,14 @@ from google.adk.examples.example import Example
 from google.adk.memory import InMemoryMemoryService
 from google.adk.models.cache_metadata import CacheMetadata
 from google.adk.planners import BuiltInPlanner, PlanReActPlanner
-from google.adk.tools import exit_loop, google_search, load_artifacts, load_memory, preload_memory, url_context
 from google.adk.tools.example_tool import ExampleTool
+from google.adk.tools.exit_loop_tool import exit_loop
+from google.adk.tools.google_search_tool import google_search
+from google.adk.tools.load_artifacts_tool import load_artifacts_tool as load_artifacts
+from google.adk.tools.load_memory_tool import load_memory_tool as load_memory
+from google.adk.tools.preload_memory_tool import preload_memory_tool as preload_memory
 from google.adk.tools.tool_context import ToolContext
+from google.adk.tools.url_context_tool import url_context
 from google.genai import types
 from tests.adk.comparing import assert_as_plain, assert_survives_crashes
 from tests.adk.model import ScriptedModel, calls, says

@@ -17,7 +17,8 @@ from tests.adk.engine import Crash, Disk
 from tests.adk.model import ScriptedModel, says
 from tests.adk.worlds import World
 
-from perdure.errors import UsageError
+from perdure.adk import seams
+from perdure.errors import FrameworkDrift, UsageError
 from perdure.session.model import OUTCOME_UNKNOWN_TOOL_RESULT, ImageInput, TurnStatus, UserMessage
 from perdure.session.policy import ToolEffect
 
@@ -159,3 +160,15 @@ def test_the_effect_of_code_is_checked() -> None:
     world.options["code_execution_effect"] = "read"
     with pytest.raises(UsageError, match="code_execution_effect"):
         world.engine()
+
+
+def test_code_execution_that_adk_runs_otherwise_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def other_source(module: object) -> str:
+        return "loop.run_in_executor("
+
+    monkeypatch.setattr("inspect.getsource", other_source)
+    seams.check_seams.cache_clear()
+    with pytest.raises(FrameworkDrift, match="_code_execution"):
+        seams.check_seams()
+    monkeypatch.undo()
+    seams.check_seams()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from typing import Any
 
 import pytest
@@ -195,3 +196,27 @@ async def test_a_turn_after_a_crash_in_the_summary_prompts_as_plain_adk() -> Non
     assert disk.status is TurnStatus.COMPLETED
     await again.turn("last")
     assert request_form(second.model.requests[-1]) == request_form(plain.model.requests[-1])
+
+
+async def test_a_long_session_is_read_as_its_summaries_and_its_tail() -> None:
+    """Case 31: prompts do not grow with the session, and a cold start gives the same ones."""
+
+    def long() -> World:
+        world = talk(60, summarizer="chronicler", token_threshold=45, event_retention_size=4)
+        world.model.replies *= 20
+        return world
+
+    plain, warm, cold = long(), long(), long()
+    await run_plain(plain.agent, plain.messages)
+    engine = warm.engine()
+    for message in warm.messages:
+        await engine.turn(message)
+    lengths = [len(request.contents) for request in warm.model.requests]
+    assert max(lengths) <= 8
+    asked, asked_on_plain = (list(map(request_form, world.model.requests)) for world in (warm, plain))
+    assert asked == asked_on_plain
+    again = cold.engine(deepcopy(engine.disk))  # a process that has nothing in memory
+    await again.turn("last")
+    await engine.turn("last")
+    asked_cold = list(map(request_form, cold.model.requests))
+    assert asked_cold == list(map(request_form, warm.model.requests[-len(asked_cold) :]))

@@ -13,8 +13,6 @@ from google.adk.code_executors import BuiltInCodeExecutor
 from google.adk.planners import PlanReActPlanner
 from google.adk.plugins.base_plugin import BasePlugin
 from google.adk.tools.agent_tool import AgentTool
-from google.adk.tools.base_tool import BaseTool
-from google.adk.tools.base_toolset import BaseToolset
 from google.adk.tools.exit_loop_tool import exit_loop
 from tests.adk.model import ScriptedModel
 
@@ -40,14 +38,6 @@ def twin() -> Any:
 def stream() -> Any:
     """Streams."""
     yield 1
-
-
-class _Toolset(BaseToolset):
-    async def get_tools(self, readonly_context: Any = None) -> list[BaseTool]:
-        return []
-
-    async def close(self) -> None:
-        pass
 
 
 def agent(**more: Any) -> LlmAgent:

@@ -22,7 +22,7 @@ from tests.adk.model import ScriptedModel, calls, says
 from tests.adk.plain import request_form
 from tests.adk.worlds import World
 
-from perdure.errors import NonDeterminismError, UsageError
+from perdure.errors import FrameworkDrift, NonDeterminismError, UsageError
 from perdure.session.model import TurnStatus, UserMessage
 from perdure.session.policy import ToolEffect, ToolPolicy
 from perdure.testing._http import read_request, send_json
@@ -238,6 +238,14 @@ async def test_toolsets_are_closed_by_the_runner_if_they_were_used() -> None:
     await engine.runner.close()
     await engine.runner.close()
     assert toolset.closed == 1
+
+
+async def test_a_toolset_that_adk_has_changed_is_noticed_when_the_flow_is_built() -> None:
+    toolset = Shelf([])
+    del toolset._use_invocation_cache
+    agent = LlmAgent(name="clerk", model=ScriptedModel(), tools=[toolset])
+    with pytest.raises(FrameworkDrift, match=r"Shelf\._use_invocation_cache"):
+        World(ScriptedModel(), agent).engine()
 
 
 # ---------------------------------------------------------------- OpenAPI

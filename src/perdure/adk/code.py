@@ -21,7 +21,7 @@ from google.adk.tools.tool_context import ToolContext
 
 from perdure.adk import determinism, seams
 from perdure.adk.calls import Call, ToolRun
-from perdure.adk.core import TurnCore, current_turn
+from perdure.adk.core import TurnCore, turn_of
 from perdure.adk.effects import retry_of
 from perdure.adk.runs import Run, current_run
 from perdure.adk.scopes import path_of
@@ -43,12 +43,12 @@ def install() -> None:
 
 async def _in_thread(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
     """``asyncio.to_thread`` as ADK's code execution calls it."""
-    core = current_turn.get()
-    executor = getattr(function, "__self__", None)
-    if core is None or not isinstance(executor, BaseCodeExecutor):
-        return await asyncio.to_thread(function, *args, **kwargs)
-    invocation, given = args
-    return await _execute(core, function, invocation, given)
+    if isinstance(getattr(function, "__self__", None), BaseCodeExecutor):
+        invocation, given = args
+        core = turn_of(invocation)
+        if core is not None:
+            return await _execute(core, function, invocation, given)
+    return await asyncio.to_thread(function, *args, **kwargs)
 
 
 async def _execute(

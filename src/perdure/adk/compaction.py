@@ -14,6 +14,7 @@ from google.adk.apps.base_events_summarizer import BaseEventsSummarizer
 from google.adk.apps.llm_event_summarizer import LlmEventSummarizer
 from google.adk.events.event import Event
 
+from perdure.adk import determinism
 from perdure.adk.core import current_turn
 from perdure.adk.history import item_of
 from perdure.adk.once import once
@@ -54,7 +55,7 @@ class _DurableSummarizer(BaseEventsSummarizer):
             Exception: the last failure of the other one; ADK goes on without a summary.
         """
         core = current_turn.get()
-        if core is None:
+        if core is None or determinism.is_suspended():
             return await self._inner.maybe_summarize_events(events=events)
         summary = _Summary(self._inner, events, core.settings.model_retry)
         item = await once(core, "summary", summary.make, usage=summary.usage)

@@ -17,6 +17,7 @@ from google.adk.events.event_actions import EventActions
 from google.adk.sessions.session import Session
 from google.adk.tools.base_tool import BaseTool
 
+from perdure.adk import determinism
 from perdure.adk.carry import Carry
 from perdure.adk.conductor import Conductor
 from perdure.adk.declared import DeclaredToolsets
@@ -137,3 +138,14 @@ def leg_prefix(start: TurnStart) -> str:
 
 
 current_turn: ContextVar[TurnCore | None] = ContextVar("perdure_current_turn", default=None)
+
+
+def turn_of(invocation: InvocationContext) -> TurnCore | None:
+    """The turn that the code of an invocation belongs to, if it is that of one.
+
+    What a tool or a model does by itself is not: it may run agents of its own, inside of its step.
+    """
+    core = current_turn.get()
+    if core is None or (determinism.is_suspended() and invocation.session is not core.session):
+        return None
+    return core

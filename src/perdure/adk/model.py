@@ -22,7 +22,7 @@ from google.genai import types
 from pydantic import BaseModel, ConfigDict, PrivateAttr
 
 from perdure.adk import determinism, seams
-from perdure.adk.core import TurnCore, current_turn
+from perdure.adk.core import TurnCore, turn_of
 from perdure.adk.failures import decode_error, encode_error
 from perdure.adk.once import record
 from perdure.adk.retries import is_transient
@@ -70,7 +70,7 @@ def install() -> None:
 
     async def _get_llm(self: BaseLlmFlow, invocation_context: InvocationContext) -> BaseLlm:
         llm = await original(self, invocation_context)
-        core = current_turn.get()
+        core = turn_of(invocation_context)
         return llm if core is None else DurableModel.around(llm, core, invocation_context)
 
     setattr(_get_llm, _INSTALLED, True)

@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 from perdure.adk import seams
 
 MAX_THREADS = 64
-"""Synchronous tools of one flow that run at one time; more wait."""
+"""Of one flow at one time; what comes beyond that waits."""
 
 
 class ToolThreads:

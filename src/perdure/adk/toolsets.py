@@ -13,7 +13,7 @@ from google.adk.tools.base_tool import BaseTool
 from google.adk.tools.base_toolset import BaseToolset
 
 from perdure.adk import determinism, seams
-from perdure.adk.core import TurnCore, current_turn
+from perdure.adk.core import TurnCore, turn_of
 from perdure.adk.declared import is_local
 from perdure.adk.listings import from_record, to_record
 from perdure.adk.once import once
@@ -32,7 +32,7 @@ def install() -> None:
     async def get_tools_with_prefix(
         self: BaseToolset, readonly_context: ReadonlyContext | None = None
     ) -> list[BaseTool]:
-        core = current_turn.get()
+        core = None if readonly_context is None else turn_of(seams.invocation_of(readonly_context))
         if core is None or readonly_context is None or determinism.is_suspended() or is_local(self):
             return await original(self, readonly_context)
         return await _Listing(core, self, readonly_context, original).tools()

@@ -19,7 +19,7 @@ from google.genai import types
 
 from perdure.adk import seams
 from perdure.adk.answers import answer_to_failure
-from perdure.adk.core import TurnCore, current_turn
+from perdure.adk.core import TurnCore, turn_of
 from perdure.adk.runs import current_run, streamed
 from perdure.adk.tools import is_control_tool, is_durable, make_tools_durable
 from perdure.session.runner import ControlCall
@@ -45,7 +45,7 @@ def _installed(function: Any) -> Any:
 def _follow_agents(original: seams.RunAgent) -> seams.RunAgent:
     @wraps(original)
     def run_async(self: BaseAgent, parent_context: InvocationContext) -> AsyncGenerator[Event, None]:
-        core = current_turn.get()
+        core = turn_of(parent_context)
         events = original(self, parent_context)
         return events if core is None else _run_of_agent(core, self.name, events)
 
@@ -74,7 +74,7 @@ def _follow_batches(original: seams.RunCalls) -> seams.RunCalls:
         filters: set[str] | None = None,
         tool_confirmation_dict: Any = None,
     ) -> Event | None:
-        core, run = current_turn.get(), current_run.get()
+        core, run = turn_of(invocation_context), current_run.get()
         wanted = [call.id for call in function_calls if call.id and (not filters or call.id in filters)]
         if core is None or run is None or not wanted:
             return await original(invocation_context, function_calls, tools_dict, filters, tool_confirmation_dict)
@@ -101,7 +101,7 @@ class _PreparedCall(Protocol):
 def _follow_calls(original: seams.RunCall) -> seams.RunCall:
     @wraps(original)
     async def execute(invocation_context: InvocationContext, prepared_call: _PreparedCall, agent: Any) -> Event | None:
-        core = current_turn.get()
+        core = turn_of(invocation_context)
         if core is None:
             return await original(invocation_context, prepared_call, agent)
         await _before_call(core, prepared_call)
@@ -140,7 +140,7 @@ def _answer_failures(original: Callable[..., Any]) -> Callable[..., Any]:
         *, tool: BaseTool, tool_context: ToolContext, error: Exception, **more: Any
     ) -> dict[str, Any] | None:
         answer: dict[str, Any] | None = await original(tool=tool, tool_context=tool_context, error=error, **more)
-        core = current_turn.get()
+        core = turn_of(seams.invocation_of(tool_context))
         if answer is not None or core is None:
             return answer
         return answer_to_failure(core, tool, tool_context, error)

@@ -10,6 +10,7 @@ from contextlib import aclosing
 from typing import Any
 
 from google.adk.events.event import Event
+from google.adk.sessions.session import Session
 
 from perdure.adk import determinism
 from perdure.adk.bodies import run_attempt
@@ -211,6 +212,9 @@ class AdkLiveTurn:
         await _cancel({*self._core.bodies, *self._core.tasks, self._task})
         # Tasks that an agent of the application began and did not end with itself.
         await _cancel(self._conductor.parking.tasks.copy())
+        # A connection that a tool opened lives on in the context of the tool, and that leads here.
+        session = self._core.session
+        self._core.session = Session(id=session.id, app_name=session.app_name, user_id=session.user_id)
 
     def _has_news(self) -> bool:
         return self._conductor.has_news
