@@ -108,6 +108,12 @@ class TurnCore:
     _attempts: dict[tuple[str | None, str], deque[int]] = field(default_factory=lambda: defaultdict(deque))
     """Branch and agent -> attempts of the partial responses that are on their way through ADK."""
 
+    def node_call_id(self, scope: str, path: str) -> str:
+        """The id for the next call of the function of the node at ``path``."""
+        place = f"{scope}|{path}" if scope else path
+        number = self.node_calls[place] = self.node_calls.get(place, 0) + 1
+        return self.key(f"{place}#{number}")
+
     def is_active(self) -> bool:
         """Whether something new is done: no replay, and not all of it waits for people."""
         return self.conductor.journal.replayed and (self.conductor.driving or bool(self.bodies))

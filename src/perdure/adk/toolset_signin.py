@@ -69,8 +69,8 @@ async def _sign_in(
             break
         for question, answer in zip(questions, await core.conductor.ask(run, questions), strict=True):
             _take(core, context, question, answer)
-    for nothing in ():
-        yield nothing
+    return
+    yield  # a generator, as ADK's function is, that yields nothing
 
 
 async def _requests(
