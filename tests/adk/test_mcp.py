@@ -89,7 +89,7 @@ async def test_an_http_server_is_used_as_on_plain_adk(server_log: ServerLog, ope
     assert [entry.tenant for entry in server_log.entries() if entry.what == "look nut"] == ["s1", "s1"]
 
 
-@pytest.mark.parametrize("point", range(1, 10))
+@pytest.mark.parametrize("point", [2, 4, 6, 8])
 async def test_a_replay_needs_no_server(server_log: ServerLog, opened: list[McpToolset], point: int) -> None:
     """The server is gone after the crash.  Only a call that really has to run misses it."""
     opened.append(stdio_toolset(server_log, tool_name_prefix="x"))

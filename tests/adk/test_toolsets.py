@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -236,6 +237,21 @@ async def test_toolsets_are_closed_by_the_runner_if_they_were_used() -> None:
     engine = world.engine()
     await engine.turn("go")
     await engine.runner.close()
+    await engine.runner.close()
+    assert toolset.closed == 1
+
+
+async def test_a_flow_that_is_gone_keeps_no_toolset_open() -> None:
+    world = shelf()
+    assert isinstance(world.agent, LlmAgent)
+    (toolset,) = world.agent.tools
+    assert isinstance(toolset, Shelf)
+    forgotten = world.engine()
+    await forgotten.turn("go")
+    del forgotten
+    gc.collect()
+    engine = world.engine()
+    await engine.turn("go")
     await engine.runner.close()
     assert toolset.closed == 1
 

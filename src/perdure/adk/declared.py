@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
+from weakref import WeakSet
 
 from google.adk.tools.base_toolset import BaseToolset
 
@@ -12,8 +13,8 @@ from perdure.errors import UsageError
 
 _logger = logging.getLogger(__name__)
 
-_users: dict[int, int] = {}
-"""Id of a toolset -> runners of this process that use it.  One toolset may serve several flows."""
+_flows: WeakSet[DeclaredToolsets] = WeakSet()
+"""Those of all flows of this process: one toolset may serve several."""
 
 
 def is_local(toolset: BaseToolset) -> bool:
@@ -60,7 +61,7 @@ class DeclaredToolsets:
         """Notes that the toolset may have opened something.  One that nobody declared is its maker's to close."""
         if id(toolset) not in self._used and any(toolset is declared for declared in self._toolsets):
             self._used.add(id(toolset))
-            _users[id(toolset)] = _users.get(id(toolset), 0) + 1
+            _flows.add(self)
 
     async def check_names(self, toolset: BaseToolset, names: Iterable[str]) -> UsageError | None:
         """Takes a listing.  When every toolset was listed: an error that names a policy which is for none of its tools.
@@ -94,10 +95,8 @@ class DeclaredToolsets:
             if id(toolset) not in self._used:
                 continue
             self._used.discard(id(toolset))
-            _users[id(toolset)] -= 1
-            if _users[id(toolset)]:
+            if any(id(toolset) in flow._used for flow in _flows):
                 continue
-            del _users[id(toolset)]
             try:
                 await toolset.close()
             except Exception:
