@@ -1,4 +1,4 @@
-"""Long-running tools: what the model sees, what is stored and what runs is as on plain ADK that is given the answers."""
+"""Long-running tools: what the model sees, what is stored and what runs is as on plain ADK with the same answers."""
 
 from __future__ import annotations
 
@@ -239,7 +239,8 @@ async def test_an_agent_that_runs_as_a_tool_can_wait() -> None:
     assert not await engine.go_on()
     (question,) = disk.questions.values()
     assert question.agent_name == "inner"
-    assert question.path.startswith("outer/adk-") and question.path.endswith("/inner")
+    assert question.path.startswith("outer/adk-")
+    assert question.path.endswith("/inner")
     cast = Cast()
     inner = cast.llm("inner", renders("x"), says("rendered"), tools=(render_of(cast),))
     again = cast.world(

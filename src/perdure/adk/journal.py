@@ -21,7 +21,6 @@ from perdure.session.runner import (
     RecordedTurn,
 )
 
-
 ASIDE = "aside|"
 """How the key of a record begins that a replay looks up when it needs it.  It has no place in the order."""
 

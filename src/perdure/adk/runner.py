@@ -28,8 +28,8 @@ from perdure.adk.core import DEFAULT_MODEL_RETRY, TurnCore, TurnSettings
 from perdure.adk.determinism import TurnClock, ids_of_run
 from perdure.adk.effects import ToolRules
 from perdure.adk.history import content_of, events_of
-from perdure.adk.outbox import Outbox
 from perdure.adk.late import TurnRunner
+from perdure.adk.outbox import Outbox
 from perdure.adk.plugins import WatcherPlugin
 from perdure.adk.services import TurnSessionService
 from perdure.adk.turn import AdkLiveTurn

@@ -51,8 +51,8 @@ from google.adk.tools.function_tool import FunctionTool
 from google.adk.tools.set_model_response_tool import SetModelResponseTool
 from google.adk.tools.tool_context import ToolContext
 from google.adk.utils import _function_call_names, _sync_runner
-from google.adk.workflow import _node_runner
 from google.adk.version import __version__ as adk_version
+from google.adk.workflow import _node_runner
 from google.genai import types
 from pydantic import BaseModel
 
@@ -341,7 +341,7 @@ def pausing_functions() -> PausingFunctions:
     """Those functions as they are."""
     return PausingFunctions(
         BaseLlmFlow.run_async,
-        base_llm_flow.decide_step_resume,
+        cast(Any, base_llm_flow).decide_step_resume,
         InvocationContext.should_pause_invocation,
         _node_runner.NodeRunner._track_event_in_context,
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 from datetime import datetime
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 from pydantic import BaseModel, ConfigDict, field_validator
 
@@ -283,7 +283,8 @@ class Interrupt(Shape):
         """The same without what a sign-in was answered with: it may be a key, and whoever gave it has it."""
         if self.kind is not InterruptKind.CREDENTIAL or not isinstance(self.response, dict):
             return self
-        return self.model_copy(update={"response": {**self.response, "payload": None}})
+        response = cast(JsonObject, self.response)
+        return self.model_copy(update={"response": {**response, "payload": None}})
 
 
 class Message(Shape):
