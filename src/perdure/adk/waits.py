@@ -214,11 +214,9 @@ def _question(core: TurnCore, call: types.FunctionCall, agent_name: str, first: 
 
 
 def _part(question: Question, answer: Answer) -> types.Part:
+    value: object = answer.value
+    response = cast(JsonObject, value) if isinstance(value, dict) else {"result": value}
     if answer.error is not None:
-        response: JsonObject = {"error": answer.error.message}
-    elif isinstance(answer.value, dict):
-        response = cast(JsonObject, answer.value)
-    else:
-        response = {"result": answer.value}
+        response = {"error": answer.error.message}
     part = types.FunctionResponse(id=question.question_id, name=question.tool_name, response=response)
     return types.Part(function_response=part)

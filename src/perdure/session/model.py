@@ -281,10 +281,10 @@ class Interrupt(Shape):
 
     def for_readers(self) -> Interrupt:
         """The same without what a sign-in was answered with: it may be a key, and whoever gave it has it."""
-        if self.kind is not InterruptKind.CREDENTIAL or not isinstance(self.response, dict):
+        response: object = self.response
+        if self.kind is not InterruptKind.CREDENTIAL or not isinstance(response, dict):
             return self
-        response = cast(JsonObject, self.response)
-        return self.model_copy(update={"response": {**response, "payload": None}})
+        return self.model_copy(update={"response": {**cast(JsonObject, response), "payload": None}})
 
 
 class Message(Shape):
