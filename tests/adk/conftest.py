@@ -10,4 +10,4 @@ from perdure.adk import patience
 @pytest.fixture(autouse=True)
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     """A turn waits for what it cannot see only as long as it must, so that tests of such waits take no time."""
-    monkeypatch.setattr(patience, "SECONDS", 0.02)
+    monkeypatch.setattr(patience, "SECONDS", 0.2)

@@ -167,7 +167,7 @@ class Chooser(BaseAgent):
 def custom() -> World:
     """An agent with code of its own."""
     cast = Cast()
-    agents = [
+    agents: list[BaseAgent] = [
         cast.llm("asker", noting("ask"), says("left")),
         cast.llm("lefty", noting("l"), says("went left")),
         cast.llm("righty", says("never")),
@@ -189,7 +189,10 @@ class Impatient(BaseAgent):
 def early_close() -> World:
     """An agent that is left in the middle."""
     cast = Cast()
-    agents = [cast.llm("begun", says("begun"), says("never")), cast.llm("ended", noting("e"), says("ended"))]
+    agents: list[BaseAgent] = [
+        cast.llm("begun", says("begun"), says("never")),
+        cast.llm("ended", noting("e"), says("ended")),
+    ]
     return cast.world(Impatient(name="impatient", sub_agents=agents))
 
 
@@ -221,7 +224,10 @@ class Fan(BaseAgent):
 def custom_fan() -> World:
     """An agent with code of its own that runs others side by side."""
     cast = Cast()
-    agents = [cast.llm("p", noting("p"), says("p is done")), cast.llm("q", noting("q1"), noting("q2"), says("q"))]
+    agents: list[BaseAgent] = [
+        cast.llm("p", noting("p"), says("p is done")),
+        cast.llm("q", noting("q1"), noting("q2"), says("q")),
+    ]
     return cast.world(Fan(name="fan", sub_agents=agents), branched=True)
 
 

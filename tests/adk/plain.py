@@ -22,7 +22,12 @@ _CALL_ID = re.compile("adk-[0-9a-f-]{36}")
 
 
 async def run_plain(
-    agent: BaseAgent | App, messages: list[UserMessage], *, state: JsonObject | None = None, **services: Any
+    agent: BaseAgent | App,
+    messages: list[UserMessage],
+    *,
+    state: JsonObject | None = None,
+    run_config: RunConfig | None = None,
+    **services: Any,
 ) -> tuple[list[JsonObject], JsonObject, Exception | None]:
     """Runs the messages in one session.  The stored events, the final state, and what the last turn raised."""
     app = agent if isinstance(agent, App) else App(name="Flow", root_agent=agent)
@@ -38,7 +43,7 @@ async def run_plain(
                 session_id="s1",
                 new_message=content_of(message),
                 state_delta=dict(message.state_delta) or None,
-                run_config=RunConfig(streaming_mode=StreamingMode.SSE),
+                run_config=run_config or RunConfig(streaming_mode=StreamingMode.SSE),
             ):
                 pass
         except Exception as error:  # noqa: BLE001  (whatever it is, it is compared)

@@ -100,7 +100,7 @@ def branches() -> World:
 def many_branches() -> World:
     """Six branches that stream, note and count in one key."""
     cast = Cast()
-    agents = [
+    agents: list[BaseAgent] = [
         cast.llm(f"b{n}", noting(f"{n}"), [says("s", partial=True), says("t", partial=True), says(f"done {n}")])
         for n in range(6)
     ]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from perdure.adk.calls import Call, Group, GroupState
 from perdure.adk.questions import Asked, AskedGroup
-from perdure.adk.runs import Run
+from perdure.adk.runs import Run, held_run
 from perdure.errors import UsageError
 from perdure.session.runner import CallRequest, Question
 
@@ -39,24 +39,33 @@ class Floor:
     # ------------------------------------------------------------ runs
 
     def begin_run(self, parent: Run, name: str, *, scope: str | None = None, place: str | None = None) -> Run:
-        """Begins a run inside another.  ``scope`` and ``place`` are the parent's unless given."""
+        """Begins a run inside another, or below what that other holds.
+
+        ``scope`` and ``place`` are the parent's unless given.
+        """
         self.changes += 1
         run_id = parent.child_id(name)
+        held = held_run()
+        above = held if held is not None and held.is_below(parent) else parent
         run = Run(
             run_id,
-            parent,
+            above,
             self._ids(run_id),
             scope=parent.scope if scope is None else scope,
             place=parent.place if place is None else place,
         )
-        parent.children.append(run)
+        above.children.append(run)
         return run
 
     def end_run(self, run: Run) -> None:
-        """Takes a run, and whatever is still below it, out of the tree."""
+        """Takes a run out of the tree.  What is still below it goes on below its parent."""
         self.changes += 1
-        if run.parent is not None and run in run.parent.children:
-            run.parent.children.remove(run)
+        if run.parent is None or run not in run.parent.children:
+            return
+        run.parent.children.remove(run)
+        for child in run.children:
+            child.parent = run.parent
+        run.parent.children += run.children
 
     @property
     def at_rest(self) -> bool:

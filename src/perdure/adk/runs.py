@@ -59,6 +59,7 @@ class Run:
         place: where it is, for people: the agents and calls around the scope; empty outside of any.
         model_key: of its last model call.
         unaccounted: groups of calls of which it is not known yet what becomes of each call.
+        held: its generator stands at a ``yield``: what goes on is the code that took the item.
         waiting: groups of calls some of which have no record yet, while it is known what becomes of the others.
     """
 
@@ -72,6 +73,7 @@ class Run:
     model_key: str = ""
     unaccounted: int = 0
     waiting: int = 0
+    held: bool = False
     random: Random | None = None
     last_time: float = 0.0
     children: list[Run] = field(default_factory=list["Run"])
@@ -99,6 +101,13 @@ class Run:
             return False
         return all(child._stands(standing) for child in self.children)
 
+    def is_below(self, other: Run) -> bool:
+        """Whether the run is in the tree under another one."""
+        run: Run | None = self.parent
+        while run is not None and run is not other:
+            run = run.parent
+        return run is not None
+
     def walk(self) -> Iterator[Run]:
         """The run and all below it."""
         yield self
@@ -108,6 +117,42 @@ class Run:
 
 current_run: ContextVar[Run | None] = ContextVar("perdure_current_run", default=None)
 """The innermost run that the present code belongs to."""
+
+_held_run: ContextVar[Run | None] = ContextVar("perdure_held_run", default=None)
+
+
+def held_run() -> Run | None:
+    """The run whose generator the present code has taken an item from and holds, if it does.
+
+    A run that such code begins is below the held one, which cannot move before it does.  (ADK runs the task of a
+    delegation so: while it holds the coordinator.)
+    """
+    run = _held_run.get()
+    return run if run is not None and run.held else None
+
+
+async def streamed(run: Run, items: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:
+    """What ``items`` gives.  Its code, and that alone, finds ``run`` as the current one."""
+    try:
+        while True:
+            token = current_run.set(run)
+            run.held = False
+            try:
+                item = await anext(items)
+            except StopAsyncIteration:
+                return
+            finally:
+                current_run.reset(token)
+            run.held = True
+            _held_run.set(run)
+            yield item
+    finally:
+        run.held = False
+        token = current_run.set(run)
+        try:
+            await items.aclose()
+        finally:
+            current_run.reset(token)
 
 
 async def entered(variable: ContextVar[V], value: V, items: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:
@@ -128,8 +173,3 @@ async def entered(variable: ContextVar[V], value: V, items: AsyncGenerator[T, No
             await items.aclose()
         finally:
             variable.reset(token)
-
-
-def streamed(run: Run, items: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:
-    """What ``items`` gives.  Its code, and that alone, finds ``run`` as the current one."""
-    return entered(current_run, run, items)

@@ -11,23 +11,20 @@ import contextvars
 import types
 from typing import Any, cast
 
-from google.adk.agents.base_agent import BaseAgent
-from google.adk.agents.callback_context import CallbackContext
 from google.adk.tools.agent_tool import AgentTool
 from google.adk.tools.base_tool import BaseTool
 from google.adk.tools.exit_loop_tool import exit_loop
 from google.adk.tools.function_tool import FunctionTool
-from google.adk.tools.tool_confirmation import ToolConfirmation
 from google.adk.tools.tool_context import ToolContext
 from google.adk.tools.transfer_to_agent_tool import TransferToAgentTool, transfer_to_agent
 
 from perdure.adk import seams
 from perdure.adk.calls import Call, ToolRun
-from perdure.adk.codec import encode
 from perdure.adk.core import TurnCore, current_turn
 from perdure.adk.effects import give_idempotency_key, retry_of
 from perdure.adk.failures import RecordedError
-from perdure.adk.runs import Run, current_run
+from perdure.adk.runs import current_run
+from perdure.adk.scopes import hint_of_confirmation, path_of, recorded_arguments, run_scope
 from perdure.errors import UsageError
 from perdure.session.model import (
     DEFAULT_REJECTION_MESSAGE,
@@ -36,7 +33,7 @@ from perdure.session.model import (
     JsonObject,
     RecordStatus,
 )
-from perdure.session.runner import CallRequest, Question, QuestionWait
+from perdure.session.runner import CallRequest
 
 _CONTROL_FUNCTIONS = (transfer_to_agent, exit_loop)
 _CONTROL_TOOLS: tuple[type[BaseTool], ...] = (
@@ -124,7 +121,7 @@ def _durable_class(kind: type[BaseTool]) -> type[BaseTool]:
         "__module__": kind.__module__,
         "__qualname__": kind.__qualname__,
         "__doc__": kind.__doc__,
-        "run_async": _run_scope if issubclass(kind, AgentTool) else _run_async,
+        "run_async": _run_agent if issubclass(kind, AgentTool) else _run_async,
         "check_require_confirmation": _check_require_confirmation,
     }
     return types.new_class(kind.__name__, (kind, _DurableTool), exec_body=lambda body: body.update(namespace))
@@ -151,76 +148,12 @@ async def _check_require_confirmation(self: BaseTool, args: dict[str, Any], tool
     return False
 
 
-async def _run_scope(self: BaseTool, *, args: dict[str, Any], tool_context: ToolContext) -> Any:
-    """Runs the tool's agent here.  That is no step: the model and tool calls inside are."""
+async def _run_agent(self: BaseTool, *, args: dict[str, Any], tool_context: ToolContext) -> Any:
+    """Runs the agent of an ``AgentTool``."""
     core = current_turn.get()
-    tool = tool_behind(self)
     if core is None:
-        return await tool.run_async(args=args, tool_context=tool_context)
-    call_id = tool_context.function_call_id or ""
-    run = current_run.get()
-    assert run is not None, "a tool is called in the run of an agent"
-    refusal = await _refusal_of_scope(core, run, tool, args, tool_context)
-    if refusal is not None:
-        return refusal
-    scope = f"{run.scope}/{call_id}" if run.scope else call_id
-    with core.conductor.run(call_id, scope=scope, place=f"{place_of(run, tool_context)}/{call_id}"):
-        core.conductor.account(call_id)
-        return await tool.run_async(args=args, tool_context=tool_context)
-
-
-async def _refusal_of_scope(
-    core: TurnCore, run: Run, tool: BaseTool, args: dict[str, Any], context: ToolContext
-) -> JsonObject | None:
-    """Asks a person whether an agent may be run, if that is wanted.  What the model sees if not."""
-    call_id = context.function_call_id or ""
-    kind = core.asks.pop(call_id, None)
-    if kind is None and core.settings.rules.asks_for_scope(tool):
-        kind = InterruptKind.APPROVAL
-    then = core.conductor.journal.question(call_id)
-    if kind is None and then is None:
-        return None
-    question = Question(
-        question_id=call_id,
-        kind=then.kind if then is not None else kind or InterruptKind.APPROVAL,
-        group=f"{call_id}|agent",
-        wait=QuestionWait.LIVE,
-        tool_name=tool.name,
-        arguments=_recorded_arguments(tool, args),
-        agent_name=context.agent_name,
-        path=path_of(run, context),
-        hint=_hint(tool) if kind is InterruptKind.CONFIRMATION else "",
-    )
-    core.conductor.account(call_id)
-    (answer,) = await core.conductor.ask(run, [question])
-    if answer.error is not None:
-        return {"error": answer.error.message}
-    said = cast(JsonObject, answer.value)
-    if not said.get("approved"):
-        context.tool_confirmation = ToolConfirmation(confirmed=False)
-        return {"error": said.get("message") or DEFAULT_REJECTION_MESSAGE}
-    context.tool_confirmation = ToolConfirmation(confirmed=True, payload=said.get("payload"))
-    return None
-
-
-def _hint(tool: BaseTool) -> str:
-    return f"Tool {tool.name!r} wants to be confirmed before it runs."
-
-
-def place_of(run: Run, context: CallbackContext) -> str:
-    """Where in the tree an agent is: the names from its root down, behind the calls that opened its scope."""
-    names: list[str] = []
-    agent = seams.invocation_of(context).agent
-    while isinstance(agent, BaseAgent):
-        names.append(agent.name)
-        agent = agent.parent_agent
-    return "/".join((*([run.place] if run.place else ()), *reversed(names)))
-
-
-def path_of(run: Run, context: CallbackContext) -> str:
-    """The same for an interrupt: empty at the root of all."""
-    place = place_of(run, context)
-    return place if "/" in place else ""
+        return await tool_behind(self).run_async(args=args, tool_context=tool_context)
+    return await run_scope(core, tool_behind(self), args, tool_context)
 
 
 async def _run_async(self: BaseTool, *, args: dict[str, Any], tool_context: ToolContext) -> Any:
@@ -234,7 +167,7 @@ async def _run_async(self: BaseTool, *, args: dict[str, Any], tool_context: Tool
     if _lacks_arguments(core, tool, call_id, args):
         return await tool.run_async(args=args, tool_context=tool_context)
     give_idempotency_key(tool_context)
-    arguments = _recorded_arguments(tool, args)
+    arguments = recorded_arguments(tool, args)
     run = current_run.get()
     assert run is not None, "a tool is called in the run of an agent"
     call = core.conductor.request(
@@ -262,24 +195,6 @@ def _lacks_arguments(core: TurnCore, tool: BaseTool, call_id: str, args: dict[st
     return recorded is None
 
 
-def _recorded_arguments(tool: BaseTool, args: dict[str, Any]) -> JsonObject:
-    """The arguments as the journal has them: a copy, since the tool may change its own.
-
-    Raises:
-        ValueNotStorable: a callback put something into them that cannot be stored.
-    """
-    encoded: JsonObject = encode(args, f"the arguments of tool {tool.name!r}")
-    return cast(JsonObject, _copied(encoded))
-
-
-def _copied(value: Any) -> Any:
-    if type(value) is dict:
-        return {key: _copied(item) for key, item in cast(dict[str, object], value).items()}
-    if type(value) is list:
-        return [_copied(item) for item in cast(list[object], value)]
-    return value
-
-
 def _request(
     core: TurnCore,
     tool: BaseTool,
@@ -294,7 +209,7 @@ def _request(
     ask = core.asks.pop(call_id, None)
     hint = ""
     if ask is InterruptKind.CONFIRMATION:
-        hint = _hint(tool)
+        hint = hint_of_confirmation(tool)
     elif rules.asks_for_approval(policy):
         ask = InterruptKind.APPROVAL
     return CallRequest(

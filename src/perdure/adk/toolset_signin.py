@@ -23,7 +23,7 @@ from perdure.adk.core import TurnCore, current_turn
 from perdure.adk.credentials import record_aside
 from perdure.adk.journal import ASIDE
 from perdure.adk.runs import Run, current_run
-from perdure.adk.tools import path_of
+from perdure.adk.scopes import path_of
 from perdure.session.model import InterruptKind
 from perdure.session.runner import Answer, Question, QuestionWait
 
