@@ -6,7 +6,7 @@ import json
 import re
 from typing import Any
 
-from google.adk.agents import BaseAgent, RunConfig
+from google.adk.agents import RunConfig
 from google.adk.agents.run_config import StreamingMode  # type: ignore[attr-defined]  # ADK's documented import
 from google.adk.apps.app import App
 from google.adk.events.event import Event

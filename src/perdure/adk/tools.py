@@ -251,7 +251,7 @@ class GeneratorCall:
             self.tool.name,
             arguments,
             lambda group: _request(
-                core, self.tool, call_id, group, arguments, self.context, _path_of(run, self.context)
+                core, self.tool, call_id, group, arguments, self.context, path_of(run, self.context)
             ),
             work,
         )
