@@ -13,7 +13,7 @@ from google.adk.tools.function_tool import FunctionTool
 from google.adk.tools.tool_context import ToolContext
 from google.genai import types
 from pydantic import BaseModel
-from tests.adk.engine import Crash, Disk, Engine, Rejected, Unanswered
+from tests.adk.engine import Answerer, Crash, Disk, Engine, Rejected, Unanswered
 from tests.adk.model import calls, says
 from tests.adk.plain import comparable, request_form
 from tests.adk.shapes import Cast
@@ -62,7 +62,7 @@ def echo(request: CallRequest, asked: ToolAsked) -> Any:
     return asked.payload
 
 
-def engine_of(world: World, disk: Disk | None = None, answerer: Any = echo) -> Engine:
+def engine_of(world: World, disk: Disk | None = None, answerer: Answerer = echo) -> Engine:
     engine = world.engine(disk)
     engine.answerer = answerer
     return engine

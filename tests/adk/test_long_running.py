@@ -1,4 +1,4 @@
-"""Long-running tools: what the model sees, what is stored and what runs is as on plain ADK that is given the answers."""
+"""Long-running tools: what the model sees, what is stored and what runs is as on plain ADK with the same answers."""
 
 from __future__ import annotations
 
@@ -90,8 +90,9 @@ async def test_a_crash_at_any_write_changes_nothing(name: str) -> None:
         disk = Disk(crash_at=point)
         first = engine_of(WAITING[name](), disk)
         first.begin("go")
-        with pytest.raises(Crash):
-            await first.go_on()
+        if not await _crashes(first):
+            assert undisturbed.branched, "a crash that was to happen did not"
+            break  # with branches, how often the turn is driven is chance, and so is the number of writes
         disk.reboot()
         recorded, models = set(disk.records), len(disk.model_calls)
         world = WAITING[name]()
@@ -103,6 +104,14 @@ async def test_a_crash_at_any_write_changes_nothing(name: str) -> None:
         assert disk.late == expected.disk.late, at
         assert not recorded & set(second.ran), at
         assert len(requests_of(world)) == len(requests_of(undisturbed)) - models, at
+
+
+async def _crashes(engine: Engine) -> bool:
+    try:
+        await engine.go_on()
+    except Crash:
+        return True
+    return False
 
 
 def _events(world: World, disk: Disk) -> list[JsonObject]:
@@ -239,7 +248,8 @@ async def test_an_agent_that_runs_as_a_tool_can_wait() -> None:
     assert not await engine.go_on()
     (question,) = disk.questions.values()
     assert question.agent_name == "inner"
-    assert question.path.startswith("outer/adk-") and question.path.endswith("/inner")
+    assert question.path.startswith("outer/adk-")
+    assert question.path.endswith("/inner")
     cast = Cast()
     inner = cast.llm("inner", renders("x"), says("rendered"), tools=(render_of(cast),))
     again = cast.world(

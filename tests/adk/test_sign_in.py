@@ -17,8 +17,8 @@ from google.adk.tools.tool_context import ToolContext
 from tests.adk.engine import Crash, Disk, Engine, Rejected
 from tests.adk.model import calls, says
 from tests.adk.shapes import Cast
-from tests.support.token_server import SECRET, TokenServer, token_server
 from tests.adk.worlds import World
+from tests.support.token_server import SECRET, TokenServer, token_server
 
 from perdure.adk.journal import ASIDE
 from perdure.session.model import InterruptKind, JsonObject, UserMessage
@@ -49,7 +49,9 @@ def mail(server: TokenServer, *, kind: str = "managed", services: dict[str, Any]
     cast = Cast()
 
     def token_of(credential: AuthCredential | None) -> str:
-        assert credential is not None and credential.oauth2 is not None and credential.oauth2.access_token
+        assert credential is not None
+        assert credential.oauth2 is not None
+        assert credential.oauth2.access_token
         return credential.oauth2.access_token
 
     def inbox(credential: AuthCredential) -> str:
@@ -153,7 +155,8 @@ async def test_a_refresh_is_made_once_and_serves_both_tools(server: TokenServer)
     assert len(server.refreshes) == len(set(server.refreshes))
     assert server.refused == []
     assert len(server.used) == used + 1
-    assert "token-authorization" not in visible(engine.disk) and "refresh-token" not in visible(engine.disk)
+    assert "token-authorization" not in visible(engine.disk)
+    assert "refresh-token" not in visible(engine.disk)
 
 
 async def test_a_refresh_that_was_recorded_is_not_made_again(server: TokenServer) -> None:
@@ -207,9 +210,11 @@ async def test_what_whoever_signs_in_is_shown(server: TokenServer) -> None:
     await engine.turn("go")
     _, asked = engine.disk.asks[0]
     config = AuthConfig.model_validate(asked.payload)
-    assert config.exchanged_auth_credential is not None and config.exchanged_auth_credential.oauth2 is not None
+    assert config.exchanged_auth_credential is not None
     oauth2 = config.exchanged_auth_credential.oauth2
-    assert oauth2.auth_uri is not None and oauth2.auth_uri.startswith(f"{server.url}/authorize?")
+    assert oauth2 is not None
+    assert oauth2.auth_uri is not None
+    assert oauth2.auth_uri.startswith(f"{server.url}/authorize?")
     assert oauth2.client_secret is None
     assert config.credential_key == server.config().credential_key
     assert asked.hint == "Tool 'inbox' needs a sign-in before it can go on."

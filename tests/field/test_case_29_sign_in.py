@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import closing
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -20,7 +20,15 @@ from tests.field.lives import GO_ON, Hold, life
 from tests.field.support import PATIENCE, READ, SESSION, Field, at_rest, durable, messages_of, say, steps_of
 from tests.support.token_server import SECRET, TokenServer, token_server
 
-from perdure import AgentSessionClient, AgentSessionFlow, AgentSnapshot, Interrupt, InterruptKind, SessionStatus
+from perdure import (
+    AgentEvent,
+    AgentSessionClient,
+    AgentSessionFlow,
+    AgentSnapshot,
+    Interrupt,
+    InterruptKind,
+    SessionStatus,
+)
 from perdure.testing import call, reply, text
 
 pytestmark = pytest.mark.filterwarnings("ignore:This method is deprecated. Use credential_key:DeprecationWarning")
@@ -40,7 +48,8 @@ def mail(field: Field, hold: Hold = GO_ON) -> AgentSessionFlow:
     config = TokenServer(os.environ["TOKEN_SERVER"]).config()
 
     def token_of(credential: AuthCredential) -> str:
-        assert credential.oauth2 is not None and credential.oauth2.access_token is not None
+        assert credential.oauth2 is not None
+        assert credential.oauth2.access_token is not None
         return credential.oauth2.access_token
 
     async def inbox(credential: AuthCredential) -> str:
@@ -103,7 +112,7 @@ async def everything_shown(client: AgentSessionClient, snapshot: AgentSnapshot) 
     return "\n".join([snapshot.model_dump_json(), *events, *messages, *steps])
 
 
-async def _until_idle(client: AgentSessionClient) -> Any:
+async def _until_idle(client: AgentSessionClient) -> AsyncIterator[AgentEvent]:
     async for event in client.stream_events(SESSION):
         yield event
         if event.type.value in ("turn_completed", "turn_failed"):

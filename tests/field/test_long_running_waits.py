@@ -161,7 +161,8 @@ async def test_the_result_that_follows_a_first_result_starts_a_turn(field: Field
     async with field.working(build(field)) as client:
         await client.answer_question(SESSION, interrupt.interrupt_id, {"status": "solved"})
         snapshot = await client.wait(SESSION, timeout=PATIENCE)
-        assert snapshot.turn is not None and snapshot.turn.number == 2
+        assert snapshot.turn is not None
+        assert snapshot.turn.number == 2
         assert (turn_status(snapshot), snapshot.pending_interrupts) == (TurnStatus.COMPLETED, ())
         texts = [m.text for m in await messages_of(client) if m.author == "desk" and m.text]
     assert texts == ["I have read the result."] * 2

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs
 
+from fastapi.openapi.models import OAuth2, OAuthFlowAuthorizationCode, OAuthFlows
 from google.adk.auth.auth_credential import AuthCredential, AuthCredentialTypes, OAuth2Auth
 from google.adk.auth.auth_schemes import AuthScheme
 from google.adk.auth.auth_tool import AuthConfig
-from fastapi.openapi.models import OAuth2, OAuthFlowAuthorizationCode, OAuthFlows
 
 SECRET = "client-secret-of-the-application"
 

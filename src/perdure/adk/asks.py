@@ -1,14 +1,15 @@
 """A tool that asks a person in the middle of its run: what is kept of that run, and how the next one begins.
 
-ADK runs such a tool twice: once up to ``tool_context.request_confirmation()`` or ``request_credential()``, and once more
-with the answer.  What the tool returns when it asks is a placeholder and is never shown.  What it did to the state and
-to artifacts stays; everything else that it set in its actions goes with the placeholder.
+ADK runs such a tool twice: up to ``tool_context.request_confirmation()`` or ``request_credential()``, and then with the
+answer.  What the tool returns when it asks is a placeholder and is never shown.  What it did to the state and to
+artifacts stays; everything else that it set in its actions goes with the placeholder.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+
 from google.adk.tools.tool_confirmation import ToolConfirmation
 from google.adk.tools.tool_context import ToolContext
 
@@ -24,7 +25,7 @@ def take_ask(call: Call, run: ToolRun, asides: Mapping[str, str]) -> ToolAsked |
     """What an attempt that returned has asked for; ``None`` when it asked nothing.
 
     Raises:
-        ValueNotStorable: what it attached for the decider, or a state value that it set, has no form that can be stored.
+        ValueNotStorable: what it attached for the decider, or a state value that it set, cannot be stored.
     """
     context = run.tool_context
     requests, confirmations = context.actions.requested_auth_configs, context.actions.requested_tool_confirmations

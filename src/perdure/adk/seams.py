@@ -543,7 +543,7 @@ def pausing_functions() -> PausingFunctions:
     """Those functions as they are."""
     return PausingFunctions(
         BaseLlmFlow.run_async,
-        base_llm_flow.decide_step_resume,
+        cast(Any, base_llm_flow).decide_step_resume,
         InvocationContext.should_pause_invocation,
         NodeRunner._track_event_in_context,
     )

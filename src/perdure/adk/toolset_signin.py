@@ -1,13 +1,14 @@
 """Toolsets that need a sign-in before they can list their tools: the live invocation waits for it.
 
-ADK ends the invocation for such a sign-in.  ``install`` puts a wait in its place; outside a durable turn nothing changes.
-A toolset whose sign-in is refused, or not answered in time, is listed without one, and asks no more in this turn.
+ADK ends the invocation for such a sign-in.  ``install`` puts a wait in its place; outside a durable turn nothing
+changes.  A toolset whose sign-in is refused, or not answered in time, is listed without one, and asks no more in this
+turn.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable
 from functools import wraps
 from typing import Any
 
@@ -38,18 +39,26 @@ def install() -> None:
     @wraps(original)
     def resolve(invocation_context: InvocationContext, agent: LlmAgent) -> AsyncGenerator[Event, None]:
         core = current_turn.get()
-        if core is None or not agent.tools:
+        if core is None:
             return original(invocation_context, agent)
-        return _sign_in(core, original, invocation_context, agent)
+        return _nothing_but(_sign_in(core, original, invocation_context, agent))
 
     setattr(resolve, _INSTALLED, True)
     seams.set_resolve_toolset_auth(resolve)
 
 
+async def _nothing_but(work: Awaitable[None]) -> AsyncGenerator[Event, None]:
+    """Does ``work`` as a generator of events that gives none."""
+    await work
+    no_events: tuple[Event, ...] = ()
+    for event in no_events:
+        yield event
+
+
 async def _sign_in(
     core: TurnCore, original: seams.ResolveToolsetAuth, context: InvocationContext, agent: LlmAgent
-) -> AsyncGenerator[Event, None]:
-    """Asks until every toolset of the agent is signed in, or will not be.  Yields nothing."""
+) -> None:
+    """Asks until every toolset of the agent is signed in, or will not be."""
     run = current_run.get()
     assert run is not None, "an agent always runs in a run"
     number = core.toolset_rounds[run.id] = core.toolset_rounds.get(run.id, 0) + 1
@@ -66,11 +75,9 @@ async def _sign_in(
                 if request.function_call_id not in core.refused_sign_ins
             ]
         if not questions:
-            break
+            return
         for question, answer in zip(questions, await core.conductor.ask(run, questions), strict=True):
             _take(core, context, question, answer)
-    for nothing in ():
-        yield nothing
 
 
 async def _requests(

@@ -16,7 +16,7 @@ from contextlib import aclosing
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import wraps
-from typing import Any
+from typing import Any, cast
 
 from google.adk.agents.invocation_context import InvocationContext
 from google.adk.events.event import Event
@@ -36,7 +36,7 @@ _INSTALLED = "_perdure_installed"
 
 @dataclass(slots=True, eq=False)
 class _FlowRun:
-    """One run of an agent's loop.  ``open``: its calls of long-running tools that have no response, with their event."""
+    """One run of an agent's loop.  ``open``: its calls of long-running tools without a response, and their events."""
 
     open: dict[str, tuple[types.FunctionCall, Event]] = field(
         default_factory=dict[str, tuple[types.FunctionCall, Event]]
@@ -154,7 +154,7 @@ def _note(core: TurnCore, flow: _FlowRun, event: Event) -> None:
 
 
 async def _answered(core: TurnCore, flow: _FlowRun, context: InvocationContext) -> AsyncGenerator[Event, None]:
-    """Waits for what is open.  Yields the answers, unless they go into the turn's own session, as ADK's runner does it."""
+    """Waits for what is open.  Yields the answers, unless they go into the turn's own session: ADK's runner does so."""
     asking, flow.open = flow.open, {}
     agent_name = context.agent.name if context.agent is not None else ""
     questions = [_question(core, call, agent_name) for call, _ in asking.values()]
@@ -214,10 +214,9 @@ def _question(core: TurnCore, call: types.FunctionCall, agent_name: str, first: 
 
 
 def _part(question: Question, answer: Answer) -> types.Part:
-    response: Any = answer.value
+    value: object = answer.value
+    response = cast(JsonObject, value) if isinstance(value, dict) else {"result": value}
     if answer.error is not None:
         response = {"error": answer.error.message}
-    elif not isinstance(response, dict):
-        response = {"result": response}
     part = types.FunctionResponse(id=question.question_id, name=question.tool_name, response=response)
     return types.Part(function_response=part)

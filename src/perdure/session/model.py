@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 from datetime import datetime
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 from pydantic import BaseModel, ConfigDict, field_validator
 
@@ -281,9 +281,10 @@ class Interrupt(Shape):
 
     def for_readers(self) -> Interrupt:
         """The same without what a sign-in was answered with: it may be a key, and whoever gave it has it."""
-        if self.kind is not InterruptKind.CREDENTIAL or not isinstance(self.response, dict):
+        response: object = self.response
+        if self.kind is not InterruptKind.CREDENTIAL or not isinstance(response, dict):
             return self
-        return self.model_copy(update={"response": {**self.response, "payload": None}})
+        return self.model_copy(update={"response": {**cast(JsonObject, response), "payload": None}})
 
 
 class Message(Shape):
