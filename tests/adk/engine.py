@@ -154,7 +154,7 @@ class Log:
 
     async def load_stored(self) -> Sequence[JsonObject]:
         assert self.disk.start is not None
-        return self.disk.messages[self.disk.start.history_length + self.disk.start.leg_length :]
+        return [json.loads(message.item) for message in self.disk.new_messages[self.disk.start.leg_length :]]
 
     async def load_state(self) -> JsonObject:
         state: JsonObject = json.loads(json.dumps(self.disk.state_at_start))
