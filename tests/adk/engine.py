@@ -287,6 +287,7 @@ class Engine:
                 self._start_steps(steps, live)
                 if self._answer_questions() or result.more or again or self._reap(steps):
                     continue
+                self._start_steps(steps, live)
                 if not steps:
                     return False
                 await asyncio.wait(steps.values(), return_when=asyncio.FIRST_COMPLETED)

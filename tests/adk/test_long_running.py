@@ -229,7 +229,9 @@ async def test_an_agent_that_runs_as_a_tool_can_wait() -> None:
     """Plain ADK 2.13 cannot: the tool answers that its agent stopped waiting."""
     cast = Cast()
     inner = cast.llm("inner", renders("x"), says("rendered"), tools=(render_of(cast),))
-    world = cast.world(cast.llm("outer", calls(("inner", {"request": "render"})), says("done"), tools=(AgentTool(inner),)))
+    world = cast.world(
+        cast.llm("outer", calls(("inner", {"request": "render"})), says("done"), tools=(AgentTool(inner),))
+    )
     disk = Disk()
     engine = engine_of(world, disk)
     engine.answer = lambda question: None
@@ -240,7 +242,9 @@ async def test_an_agent_that_runs_as_a_tool_can_wait() -> None:
     assert question.path.startswith("outer/adk-") and question.path.endswith("/inner")
     cast = Cast()
     inner = cast.llm("inner", renders("x"), says("rendered"), tools=(render_of(cast),))
-    again = cast.world(cast.llm("outer", calls(("inner", {"request": "render"})), says("done"), tools=(AgentTool(inner),)))
+    again = cast.world(
+        cast.llm("outer", calls(("inner", {"request": "render"})), says("done"), tools=(AgentTool(inner),))
+    )
     assert await engine_of(again, disk).go_on()
     assert again.log == []
     assert disk.messages[2]["content"]["parts"][0]["function_response"]["response"] == {"result": "rendered"}

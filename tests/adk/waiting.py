@@ -181,7 +181,9 @@ def noting(words: str) -> Any:
 def rounds() -> World:
     """Case 15: a loop that waits in its second and third round, and keeps count."""
     cast = Cast()
-    worker = cast.llm("worker", says("it1"), renders("r2"), says("it2"), renders("r3"), says("it3"), tools=(render_of(cast),))
+    worker = cast.llm(
+        "worker", says("it1"), renders("r2"), says("it2"), renders("r3"), says("it3"), tools=(render_of(cast),)
+    )
     return cast.world(LoopAgent(name="rounds", sub_agents=[worker], max_iterations=3))
 
 
@@ -201,7 +203,9 @@ def branches() -> World:
 def transferred() -> World:
     """Case 13: a sub-agent that got the conversation waits twice in a row; the root's model is not asked again."""
     cast = Cast()
-    sub = cast.llm("sub", renders("one"), renders("two"), says("sub is done"), tools=(render_of(cast),), description="S.")
+    sub = cast.llm(
+        "sub", renders("one"), renders("two"), says("sub is done"), tools=(render_of(cast),), description="S."
+    )
     root = cast.llm("root", calls(("transfer_to_agent", {"agent_name": "sub"})))
     root.sub_agents = [sub]
     sub.parent_agent = root
@@ -211,7 +215,9 @@ def transferred() -> World:
 def nested_transfer() -> World:
     """The same below a sequence, where ADK runs the sub-agent inside the root's own loop."""
     cast = Cast()
-    sub = cast.llm("sub", renders("one"), renders("two"), says("sub is done"), tools=(render_of(cast),), description="S.")
+    sub = cast.llm(
+        "sub", renders("one"), renders("two"), says("sub is done"), tools=(render_of(cast),), description="S."
+    )
     root = cast.llm("root", calls(("transfer_to_agent", {"agent_name": "sub"})))
     root.sub_agents = [sub]
     sub.parent_agent = root

@@ -9,12 +9,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any
-
 from google.adk.tools.tool_confirmation import ToolConfirmation
 from google.adk.tools.tool_context import ToolContext
 
-from perdure.adk import signin
+from perdure.adk import seams, signin
 from perdure.adk.calls import Call, ToolRun
 from perdure.adk.codec import plain
 from perdure.adk.outcomes import apply_actions, apply_state, capture_ask, read_outcome
@@ -90,10 +88,11 @@ def apply_ask(call: Call, asides: Mapping[str, str]) -> None:
     call.ask_applied = True
 
 
-def store_sign_in(state: dict[str, Any], approval: Approval | None) -> None:
+def store_sign_in(context: ToolContext, approval: Approval | None) -> None:
     """Puts the credential of an answered sign-in where ADK looks for it."""
     if approval is not None and approval.kind is InterruptKind.CREDENTIAL:
-        signin.store_answer(state, _note_of(approval).get("sign_in"), approval.payload)
+        delta = seams.own_actions(context).state_delta
+        signin.store_answer(context.session.state, delta, _note_of(approval).get("sign_in"), approval.payload)
 
 
 def _note_of(approval: Approval) -> JsonObject:

@@ -170,7 +170,7 @@ def _prepare(call: Call, run: ToolRun, approval: Approval | None, asides: Mappin
         run.args.clear()
         run.args.update(decode(call.request.arguments))
     call.ran = True
-    store_sign_in(context.session.state, approval)
+    store_sign_in(context, approval)
     give_answer(context, approval)
     if call.baseline is None:
         call.baseline = AttemptBaseline(context)

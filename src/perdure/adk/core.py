@@ -57,6 +57,10 @@ class TurnCore:
     """Ids of the calls of long-running tools."""
     unsaid: dict[str, EventActions] = field(default_factory=dict[str, EventActions])
     """Call id -> what a call did that got no response, as that of a long-running tool that returned nothing."""
+    toolset_rounds: dict[str, int] = field(default_factory=dict[str, int])
+    """Run id -> how often it has looked whether its toolsets need a sign-in."""
+    refused_sign_ins: set[str] = field(default_factory=set[str])
+    """Toolsets that nobody signs in for in this turn, by ADK's names for them."""
     loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
     tokens: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held while a token is got from a token server and recorded."""

@@ -80,10 +80,15 @@ def install() -> None:
             return refreshed
 
     async def load_from_auth_response(self: Any, context: Any) -> AuthCredential | None:
-        if current_turn.get() is None:
+        core = current_turn.get()
+        if core is None:
             return await original.load_from_auth_response(self, context)
         # It would exchange the credential on the spot and let the event loop wait.
-        return await asyncio.to_thread(context.get_auth_response, self._auth_config)
+        try:
+            return await asyncio.to_thread(context.get_auth_response, self._auth_config)
+        except asyncio.CancelledError:
+            core.conductor.parking.guard()
+            raise
 
     setattr(exchange, _INSTALLED, True)
     seams.set_token_methods(seams.TokenMethods(exchange, exchange_sync, refresh, load_from_auth_response))
@@ -146,7 +151,15 @@ def _recorded(core: TurnCore, key: str, credential: AuthCredential) -> AuthCrede
 
 
 async def _record(core: TurnCore, key: str, credential: AuthCredential) -> None:
-    text = text_of(credential)
+    await record_aside(core, key, text_of(credential))
+
+
+async def record_aside(core: TurnCore, key: str, text: str) -> None:
+    """Records something that a replay looks up when it needs it, before anything follows from it.
+
+    Args:
+        key: begins with ``journal.ASIDE``.
+    """
     try:
         await core.log.record_model_call(key, text, NO_USAGE, core.log.now_ms())
     except asyncio.CancelledError:

@@ -103,6 +103,10 @@ class Journal:
         asked = self._questions.get(question_id)
         return None if asked is None else asked.question
 
+    def questions_of(self, group: str) -> list[Question]:
+        """The questions of a group."""
+        return [asked.question for asked in self._questions.values() if asked.question.group == group]
+
     def was_asked_again(self, question_id: str) -> None:
         """A replay has asked a recorded question again."""
         self._unasked.pop(question_id, None)

@@ -48,9 +48,7 @@ class TurnRunner(Runner):
         core = _late_answers()
         if core is not None:
             content = content_of(core.start.message)
-            invocation_id = (
-                super()._resolve_invocation_id_from_fr(core.session, content, strict=False) or invocation_id
-            )
+            invocation_id = super()._resolve_invocation_id_from_fr(core.session, content, strict=False) or invocation_id
         return super()._find_user_message_for_invocation(events, invocation_id)
 
 

@@ -19,7 +19,7 @@ from google.adk.sessions.base_session_service import GetSessionConfig
 from google.adk.sessions.session import Session
 from pydantic import ValidationError
 
-from perdure.adk import credentials, model, seams, telemetry, tracking, waits
+from perdure.adk import credentials, model, seams, telemetry, toolset_signin, tracking, waits
 from perdure.adk.bodies import SyncTools, ToolThreads
 from perdure.adk.checks import check_application, check_content, check_options, check_run_config, fingerprint
 from perdure.adk.closing import closing_messages
@@ -86,6 +86,7 @@ class AdkAgentRunner:
         credentials.install()
         tracking.install()
         waits.install()
+        toolset_signin.install()
         telemetry.install()
         self._runner = TurnRunner(
             app=app.model_copy(update={"plugins": [WatcherPlugin(), *app.plugins]}),

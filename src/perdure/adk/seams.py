@@ -20,8 +20,10 @@ from typing import Any, cast
 
 from google.adk import runners
 from google.adk.agents.base_agent import BaseAgent
+from google.adk.agents.callback_context import CallbackContext
 from google.adk.agents.invocation_context import InvocationContext
 from google.adk.agents.llm.task._finish_task_tool import FinishTaskTool
+from google.adk.agents.llm_agent import LlmAgent
 from google.adk.agents.run_config import RunConfig
 from google.adk.auth import _auth_resume, auth_preprocessor, oauth2_credential_util
 from google.adk.auth.auth_credential import AuthCredential
@@ -36,7 +38,7 @@ from google.adk.events.event_actions import EventActions
 from google.adk.flows.llm_flows import base_llm_flow, functions
 from google.adk.flows.llm_flows.base_llm_flow import BaseLlmFlow
 from google.adk.flows.llm_flows.core import _resume
-from google.adk.flows.llm_flows.tools import _batch_executor, _caller, _error_handler
+from google.adk.flows.llm_flows.tools import _batch_executor, _caller, _error_handler, _toolset_auth
 from google.adk.models.base_llm import BaseLlm
 from google.adk.models.llm_request import LlmRequest
 from google.adk.platform import _random as platform_random
@@ -178,7 +180,7 @@ def set_use_inference_span(function: InferenceSpan) -> None:
     setattr(tracing, "use_inference_span", function)  # noqa: B010  (its declared type is narrower than its use)
 
 
-def invocation_of(context: ToolContext) -> InvocationContext:
+def invocation_of(context: CallbackContext) -> InvocationContext:
     """The invocation context itself (``get_invocation_context`` gives a copy)."""
     return context._invocation_context
 
@@ -318,6 +320,22 @@ def set_token_methods(methods: TokenMethods) -> None:
     setattr(CredentialManager, "_load_from_auth_response", methods.load_from_auth_response)  # noqa: B010
 
 
+TOOLSET_AUTH = auth_preprocessor.TOOLSET_AUTH_CREDENTIAL_ID_PREFIX
+"""How ADK names the sign-in of a toolset: this, and the toolset's class."""
+
+ResolveToolsetAuth = Callable[[InvocationContext, LlmAgent], AsyncGenerator[Event, None]]
+
+
+def resolve_toolset_auth() -> ResolveToolsetAuth:
+    """The function in which ADK signs an agent's toolsets in."""
+    return _toolset_auth.resolve_toolset_auth
+
+
+def set_resolve_toolset_auth(function: ResolveToolsetAuth) -> None:
+    """Replaces it for the whole process."""
+    setattr(_toolset_auth, "resolve_toolset_auth", function)  # noqa: B010  (a plain assignment is a type error)
+
+
 PAUSE = _resume.ResumeDecision(_resume.ResumeAction.PAUSE)
 """The decision of an agent's loop to stop until what it waits for has come."""
 
@@ -425,6 +443,8 @@ SEAMS: tuple[Seam, ...] = (
     Seam("google.adk.flows.llm_flows.base_llm_flow", "BaseLlmFlow.run_async", ("self", "invocation_context")),
     Seam("google.adk.flows.llm_flows.base_llm_flow", "decide_step_resume", ("invocation_context", "tools_dict")),
     Seam("google.adk.flows.llm_flows.core._resume", "ResumeAction.PAUSE"),
+    Seam("google.adk.flows.llm_flows.tools._toolset_auth", "resolve_toolset_auth", ("invocation_context", "agent")),
+    Seam("google.adk.auth.auth_preprocessor", "TOOLSET_AUTH_CREDENTIAL_ID_PREFIX"),
     Seam("google.adk.flows.llm_flows.core._resume", "ResumeDecision", ("action",)),
     Seam("google.adk.agents.invocation_context", "InvocationContext.should_pause_invocation", ("self", "event")),
     Seam("google.adk.workflow._node_runner", "NodeRunner._track_event_in_context", ("self", "event", "ctx")),

@@ -33,7 +33,7 @@ def settle(call: Call, record: CallRecord, approval: Approval | None, asides: Ma
         call.baseline.restore()
     call.outcome = _outcome(record, asides)
     if not ran_here:
-        store_sign_in(context.session.state, approval)
+        store_sign_in(context, approval)
     if record.outcome is None or record.outcome == call.asked:
         apply_ask(call, asides)
     elif call.outcome is not None and not ran_here:
@@ -64,7 +64,7 @@ def show_state_early(
         return
     outcome = None if record is None else _outcome(record, asides)
     if record is not None:
-        store_sign_in(call.run.tool_context.session.state, approval)
+        store_sign_in(call.run.tool_context, approval)
     if outcome is not None:
         apply_state(call.run.tool_context, outcome)
         call.state_applied = True

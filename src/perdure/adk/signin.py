@@ -47,20 +47,25 @@ def config_of(note: JsonObject) -> AuthConfig:
     return AuthConfig.model_validate(note["config"])
 
 
-def store_answer(state: dict[str, Any], note: JsonObject | None, response: JsonValue) -> None:
+def store_answer(state: dict[str, Any], delta: dict[str, Any], note: JsonObject | None, response: JsonValue) -> None:
     """Stores the credential that the answer to a request brings.
 
     Two calls may ask for one login.  If it came meanwhile, it is used, and a second answer to the same question is not.
     An answer that does not fit its request changes nothing: the tool will ask again.
+
+    Args:
+        delta: what the call that asked has set itself; a credential there that did not do is forgotten.
     """
     if note is None:
         return
     config = config_of(note)
-    if _fingerprint(state.get(_state_key(config))) != note["before"]:
-        return
-    credential = _credential_of(config, response)
-    if credential is not None:
-        state[_state_key(config)] = credential
+    key = _state_key(config)
+    if _fingerprint(state.get(key)) == note["before"]:
+        credential = _credential_of(config, response)
+        if credential is None:
+            return
+        state[key] = credential
+    delta.pop(key, None)
 
 
 def _state_key(config: AuthConfig) -> str:

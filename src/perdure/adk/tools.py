@@ -12,6 +12,7 @@ import types
 from typing import Any, cast
 
 from google.adk.agents.base_agent import BaseAgent
+from google.adk.agents.callback_context import CallbackContext
 from google.adk.tools.agent_tool import AgentTool
 from google.adk.tools.base_tool import BaseTool
 from google.adk.tools.exit_loop_tool import exit_loop
@@ -188,7 +189,7 @@ async def _refusal_of_scope(
         tool_name=tool.name,
         arguments=_recorded_arguments(tool, args),
         agent_name=context.agent_name,
-        path=_path_of(run, context),
+        path=path_of(run, context),
         hint=gate_hint(tool.name) if kind is InterruptKind.CONFIRMATION else "",
     )
     core.conductor.account(call_id)
@@ -203,7 +204,7 @@ async def _refusal_of_scope(
     return None
 
 
-def place_of(run: Run, context: ToolContext) -> str:
+def place_of(run: Run, context: CallbackContext) -> str:
     """Where in the tree an agent is: the names from its root down, behind the calls that opened its scope."""
     names: list[str] = []
     agent = seams.invocation_of(context).agent
@@ -213,7 +214,7 @@ def place_of(run: Run, context: ToolContext) -> str:
     return "/".join((*([run.place] if run.place else ()), *reversed(names)))
 
 
-def _path_of(run: Run, context: ToolContext) -> str:
+def path_of(run: Run, context: CallbackContext) -> str:
     """The same for an interrupt: empty at the root of all."""
     place = place_of(run, context)
     return place if "/" in place else ""
@@ -238,7 +239,7 @@ async def _run_async(self: BaseTool, *, args: dict[str, Any], tool_context: Tool
         run,
         tool.name,
         arguments,
-        lambda group: _request(core, tool, call_id, group, arguments, tool_context, _path_of(run, tool_context)),
+        lambda group: _request(core, tool, call_id, group, arguments, tool_context, path_of(run, tool_context)),
         ToolRun(tool, args, tool_context, contextvars.copy_context()),
     )
     await core.conductor.record_of(call)

@@ -275,14 +275,15 @@ class AgentSessionClient:
         request = request_of(request_id, "resume", dict(resume_map))
         turn_id = new_turn_id(self._engine.ids)
         done = await self._store.answer_interrupts(session_id, given, request, self._now(), turn_id=turn_id)
-        return tuple(done)
+        return tuple(interrupt.for_readers() for interrupt in done)
 
     async def _answer(self, session_id: str, interrupt_id: str, answer: GivenAnswer, request: Request) -> Interrupt:
         turn_id = new_turn_id(self._engine.ids)
         now = self._now()
-        return await self._store.answer_interrupt(
+        answered = await self._store.answer_interrupt(
             text_id(session_id), interrupt_id, answer, request, now, turn_id=turn_id
         )
+        return answered.for_readers()
 
     async def cancel_turn(self, session_id: str, *, turn_id: str | None = None, request_id: str | None = None) -> None:
         """Stops the turn that is running or waiting at this moment; with ``turn_id`` that turn, be it open or queued.

@@ -289,6 +289,12 @@ class Interrupt(Shape):
     resolved_at: datetime | None = None
     response: JsonValue = None
 
+    def for_readers(self) -> Interrupt:
+        """The same without what a sign-in was answered with: it may be a key, and whoever gave it has it."""
+        if self.kind is not InterruptKind.CREDENTIAL or not isinstance(self.response, dict):
+            return self
+        return self.model_copy(update={"response": {**self.response, "payload": None}})
+
 
 class Message(Shape):
     """One stored event of the conversation.
