@@ -173,12 +173,12 @@ class Log:
         kind: AgentEventType,
         text: str | None,
         *,
-        step_id: str,
+        step_id: str | None,
         attempt: int,
         item: JsonObject | None = None,
         behind: Sequence[NewMessage] = (),
     ) -> None:
-        assert step_id
+        assert step_id or kind is AgentEventType.FRAMEWORK_EVENT
         if behind:
             self.disk.write()
             self.disk.store(behind)

@@ -35,8 +35,6 @@ def twin() -> Any:
     return look
 
 
-
-
 def agent(**more: Any) -> LlmAgent:
     options: dict[str, Any] = {"name": "worker", "model": ScriptedModel(), "tools": [look]}
     return LlmAgent(**{**options, **more})

@@ -48,6 +48,6 @@ def _item(event: Event) -> JsonObject | None:
 def _put(core: TurnCore, kind: AgentEventType, text: str | None, item: JsonObject | None, attempt: int) -> None:
     behind = core.outbox.take_messages()
     try:
-        core.log.show_delta(kind, text, step_id=core.step_id, attempt=attempt, item=item, behind=behind)
+        core.log.show_delta(kind, text, step_id=core.step_id or None, attempt=attempt, item=item, behind=behind)
     except UsageError:
         core.outbox.put_back(behind)  # the step that reports them fails with them

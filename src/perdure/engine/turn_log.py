@@ -81,7 +81,7 @@ class StoreTurnLog:
         kind: AgentEventType,
         text: str | None,
         *,
-        step_id: str,
+        step_id: str | None,
         attempt: int,
         item: JsonObject | None = None,
         behind: Sequence[NewMessage] = (),

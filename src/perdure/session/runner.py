@@ -422,7 +422,7 @@ class TurnLog(Protocol):
         kind: AgentEventType,
         text: str | None,
         *,
-        step_id: str,
+        step_id: str | None,
         attempt: int,
         item: JsonObject | None = None,
         behind: Sequence[NewMessage] = (),
@@ -431,6 +431,7 @@ class TurnLog(Protocol):
 
         Args:
             text: of a delta.
+            step_id: the step that it belongs to; ``None`` for what the invocation shows before anybody drives it.
             item: the framework's event that it comes of.
             behind: messages that came before it and that the engine has not been given; it takes them now, and they
                 need not be reported again.
