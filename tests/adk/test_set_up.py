@@ -14,6 +14,7 @@ from google.adk.planners import PlanReActPlanner
 from google.adk.plugins.base_plugin import BasePlugin
 from google.adk.tools.agent_tool import AgentTool
 from google.adk.tools.exit_loop_tool import exit_loop
+from google.adk.tools.long_running_tool import LongRunningFunctionTool
 from tests.adk.model import ScriptedModel
 
 from perdure.adk import AdkAgentRunner, adk_agent_session_flow
@@ -33,6 +34,11 @@ def twin() -> Any:
         return ""
 
     return look
+
+
+def stream() -> Any:
+    """Streams."""
+    yield 1
 
 
 def agent(**more: Any) -> LlmAgent:
@@ -74,6 +80,8 @@ def test_options(options: dict[str, Any], words: str) -> None:
     ("more", "words"),
     [
         ({"tools": [look, twin()]}, "two tools named 'look'.*rename"),
+        ({"tools": [LongRunningFunctionTool(look)]}, "'look' is long-running"),
+        ({"tools": [stream]}, "'stream' is a generator"),
         ({"mode": "single_turn"}, "mode='single_turn', which ADK does not run at the root"),
     ],
 )
@@ -91,13 +99,13 @@ def test_roots() -> None:
 
 def test_trees_of_agents() -> None:
     """Policies are looked up in the whole tree; what cannot be durable is named wherever it is."""
-    inner = agent(name="inner", tools=[_Toolset()])
+    inner = agent(name="inner", tools=[LongRunningFunctionTool(look)])
     deep = SequentialAgent(name="line", sub_agents=[agent(name="root", tools=[AgentTool(inner)])])
-    with pytest.raises(UsageError, match="agent 'inner': _Toolset lists its tools"):
+    with pytest.raises(UsageError, match="agent 'inner': tool 'look' is long-running"):
         flow(deep)
     with pytest.raises(UsageError, match="agent 'a' has two tools named 'look'"):
         flow(SequentialAgent(name="line", sub_agents=[agent(name="a", tools=[look, twin()])]))
-    same_name: list[BaseAgent] = [agent(name="a"), agent(name="b", tools=[twin(), exit_loop])]
+    same_name = [agent(name="a"), agent(name="b", tools=[twin(), exit_loop])]
     tree = LoopAgent(name="loop", sub_agents=same_name)
     flow(tree, tool_policies={"look": ToolPolicy(ToolEffect.READ)})
     with pytest.raises(UsageError, match=r"no agent of the flow has such a tool \(known: look\)"):
@@ -112,8 +120,9 @@ def test_trees_of_agents() -> None:
 def test_the_fingerprint_is_of_the_whole_tree() -> None:
     def tree(tool: Any, *, name: str = "inner", instruction: str = "x") -> str:
         inner = agent(name=name, tools=[tool], instruction=instruction)
-        root = SequentialAgent(name="line", sub_agents=[agent(name="root", tools=[AgentTool(inner)])])
-        return str(flow(root).runner.definition())
+        return flow(
+            SequentialAgent(name="line", sub_agents=[agent(name="root", tools=[AgentTool(inner)])])
+        ).runner.definition()
 
     def find(order: str) -> str:
         """Finds."""

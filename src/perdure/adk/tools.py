@@ -160,7 +160,6 @@ async def _run_agent(self: BaseTool, *, args: dict[str, Any], tool_context: Tool
     return await run_scope(core, tool_behind(self), args, tool_context)
 
 
-<<<<<<< HEAD
 @dataclass(frozen=True, slots=True, eq=False)
 class GeneratorCall:
     """A call of a tool that is a generator.  ADK runs its function as a node, and that is the step."""
@@ -196,56 +195,6 @@ async def _run_generator(self: BaseTool, core: TurnCore, args: dict[str, Any], t
         return await super(cast(Any, type(self)), self).run_async(args=args, tool_context=tool_context)
     finally:
         current_generator.reset(token)
-=======
-async def _refusal_of_scope(
-    core: TurnCore, run: Run, tool: BaseTool, args: dict[str, Any], context: ToolContext
-) -> JsonObject | None:
-    """Asks a person whether an agent may be run, if that is wanted.  What the model sees if not."""
-    call_id = context.function_call_id or ""
-    kind = core.asks.pop(call_id, None)
-    if kind is None and core.settings.rules.asks_for_scope(tool):
-        kind = InterruptKind.APPROVAL
-    then = core.conductor.journal.question(call_id)
-    if kind is None and then is None:
-        return None
-    question = Question(
-        question_id=call_id,
-        kind=then.kind if then is not None else kind or InterruptKind.APPROVAL,
-        group=f"{call_id}|agent",
-        wait=QuestionWait.LIVE,
-        tool_name=tool.name,
-        arguments=_recorded_arguments(tool, args),
-        agent_name=context.agent_name,
-        path=path_of(run, context),
-        hint=gate_hint(tool.name) if kind is InterruptKind.CONFIRMATION else "",
-    )
-    core.conductor.account(call_id)
-    (answer,) = await core.conductor.ask(run, [question])
-    if answer.error is not None:
-        return {"error": answer.error.message}
-    said = cast(JsonObject, answer.value)
-    if not said.get("approved"):
-        context.tool_confirmation = ToolConfirmation(confirmed=False)
-        return {"error": said.get("message") or DEFAULT_REJECTION_MESSAGE}
-    context.tool_confirmation = ToolConfirmation(confirmed=True, payload=said.get("payload"))
-    return None
-
-
-def place_of(run: Run, context: CallbackContext) -> str:
-    """Where in the tree an agent is: the names from its root down, behind the calls that opened its scope."""
-    names: list[str] = []
-    agent = seams.invocation_of(context).agent
-    while isinstance(agent, BaseAgent):
-        names.append(agent.name)
-        agent = agent.parent_agent
-    return "/".join((*([run.place] if run.place else ()), *reversed(names)))
-
-
-def path_of(run: Run, context: CallbackContext) -> str:
-    """The same for an interrupt: empty at the root of all."""
-    place = place_of(run, context)
-    return place if "/" in place else ""
->>>>>>> runner
 
 
 async def _run_async(self: BaseTool, *, args: dict[str, Any], tool_context: ToolContext) -> Any:
