@@ -9,7 +9,7 @@ from itertools import groupby
 import pytest
 from google.adk.agents import LlmAgent
 from google.adk.apps.app import App
-from tests.adk.engine import Crash, Disk
+from tests.adk.disk import Crash, Disk
 from tests.adk.plain import comparable, request_form, run_plain
 from tests.adk.test_like_plain_adk import CountingPlugin
 from tests.adk.worlds import World

@@ -9,7 +9,7 @@ from google.adk.agents import ParallelAgent
 from google.adk.tools.agent_tool import AgentTool
 from google.adk.tools.base_tool import BaseTool
 from google.adk.tools.tool_context import ToolContext
-from tests.adk.engine import Crash, Disk
+from tests.adk.disk import Crash, Disk
 from tests.adk.model import calls, says
 from tests.adk.plain import request_form
 from tests.adk.shapes import Cast, noting

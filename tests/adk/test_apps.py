@@ -14,7 +14,8 @@ from google.adk.models.llm_response import LlmResponse
 from google.adk.tools.function_tool import FunctionTool
 from google.adk.tools.tool_context import ToolContext
 from google.genai import types
-from tests.adk.engine import Crash, Disk, Engine
+from tests.adk.disk import Crash, Disk
+from tests.adk.engine import Engine
 from tests.adk.model import ScriptedModel, calls, says
 from tests.adk.plain import comparable, request_form, run_plain
 from tests.adk.worlds import World, two_tools

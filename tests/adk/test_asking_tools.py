@@ -13,7 +13,8 @@ from google.adk.tools.function_tool import FunctionTool
 from google.adk.tools.tool_context import ToolContext
 from google.genai import types
 from pydantic import BaseModel
-from tests.adk.engine import Answerer, Crash, Disk, Engine, Rejected, Unanswered
+from tests.adk.disk import Crash, Disk
+from tests.adk.engine import Answerer, Engine, Rejected, Unanswered
 from tests.adk.model import calls, says
 from tests.adk.plain import comparable, request_form
 from tests.adk.shapes import Cast

@@ -22,7 +22,7 @@ from google.adk.workflow import START, Workflow
 from google.genai import types
 from pydantic import BaseModel
 from tests.adk.asking_worlds import ASKING_WORLDS
-from tests.adk.engine import Crash, Disk
+from tests.adk.disk import Crash, Disk
 from tests.adk.model import ScriptedModel, calls, says
 from tests.adk.plain import SSE, comparable, request_form, stored_form
 from tests.adk.test_workflows_like_plain_adk import by_branch

@@ -7,7 +7,8 @@ from typing import Any
 from google.adk.agents import LlmAgent
 from google.adk.models.llm_request import LlmRequest
 from google.adk.tools.tool_context import ToolContext
-from tests.adk.engine import Crash, Disk, Engine
+from tests.adk.disk import Crash, Disk
+from tests.adk.engine import Engine
 from tests.adk.model import Flaky, ScriptedModel, calls, says
 from tests.adk.worlds import World
 

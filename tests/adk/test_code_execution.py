@@ -13,7 +13,7 @@ from google.adk.code_executors import BaseCodeExecutor, UnsafeLocalCodeExecutor
 from google.adk.code_executors.code_execution_utils import CodeExecutionInput, CodeExecutionResult, File
 from pydantic import Field, PrivateAttr
 from tests.adk.comparing import assert_as_plain, assert_survives_crashes
-from tests.adk.engine import Crash, Disk
+from tests.adk.disk import Crash, Disk
 from tests.adk.model import ScriptedModel, says
 from tests.adk.worlds import World
 

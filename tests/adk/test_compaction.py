@@ -17,7 +17,7 @@ from google.adk.models.llm_response import LlmResponse
 from google.genai import types
 from google.genai.errors import ServerError
 from tests.adk.comparing import assert_as_plain, assert_survives_crashes
-from tests.adk.engine import Crash, Disk
+from tests.adk.disk import Crash, Disk
 from tests.adk.model import Flaky, ScriptedModel, calls, says
 from tests.adk.plain import request_form, run_plain
 from tests.adk.worlds import World, usage

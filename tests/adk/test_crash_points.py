@@ -10,7 +10,7 @@ from __future__ import annotations
 from itertools import groupby
 
 import pytest
-from tests.adk.engine import Crash, Disk
+from tests.adk.disk import Crash, Disk
 from tests.adk.model import ScriptedModel
 from tests.adk.more_shapes import SHAPES
 from tests.adk.plain import request_form, unordered

@@ -18,7 +18,7 @@ from google.adk.plugins.save_files_as_artifacts_plugin import SaveFilesAsArtifac
 from google.adk.tools.tool_context import ToolContext
 from google.genai import types
 from tests.adk.comparing import assert_as_plain, assert_survives_crashes
-from tests.adk.engine import Crash, Disk
+from tests.adk.disk import Crash, Disk
 from tests.adk.model import ScriptedModel, calls, says
 from tests.adk.worlds import World
 

@@ -12,7 +12,8 @@ from google.adk.tools.agent_tool import AgentTool
 from google.adk.tools.long_running_tool import LongRunningFunctionTool
 from google.adk.tools.tool_context import ToolContext
 from google.genai import types
-from tests.adk.engine import Crash, Disk, Engine
+from tests.adk.disk import Crash, Disk
+from tests.adk.engine import Engine
 from tests.adk.model import calls, says
 from tests.adk.plain import comparable, request_form, unordered
 from tests.adk.shapes import Cast

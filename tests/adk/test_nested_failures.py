@@ -13,7 +13,7 @@ from google.adk.models.llm_response import LlmResponse
 from google.adk.tools.agent_tool import AgentTool
 from google.adk.tools.base_tool import BaseTool
 from google.adk.tools.tool_context import ToolContext
-from tests.adk.engine import Crash, Disk
+from tests.adk.disk import Crash, Disk
 from tests.adk.model import Flaky, calls, says
 from tests.adk.plain import comparable, request_form, run_plain
 from tests.adk.shapes import Cast, noting

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from google.adk.agents.context import Context
 from google.adk.workflow import START, JoinNode, RetryConfig, Workflow, node
-from tests.adk.engine import Crash, Disk
+from tests.adk.disk import Crash, Disk
 from tests.adk.model import ScriptedModel
 from tests.adk.workflow_worlds import QUICK
 from tests.adk.worlds import World

@@ -14,7 +14,6 @@ from google.adk.planners import PlanReActPlanner
 from google.adk.plugins.base_plugin import BasePlugin
 from google.adk.tools.agent_tool import AgentTool
 from google.adk.tools.exit_loop_tool import exit_loop
-from google.adk.tools.long_running_tool import LongRunningFunctionTool
 from tests.adk.model import ScriptedModel
 
 from perdure.adk import AdkAgentRunner, adk_agent_session_flow
@@ -34,11 +33,6 @@ def twin() -> Any:
         return ""
 
     return look
-
-
-def stream() -> Any:
-    """Streams."""
-    yield 1
 
 
 def agent(**more: Any) -> LlmAgent:
@@ -80,8 +74,6 @@ def test_options(options: dict[str, Any], words: str) -> None:
     ("more", "words"),
     [
         ({"tools": [look, twin()]}, "two tools named 'look'.*rename"),
-        ({"tools": [LongRunningFunctionTool(look)]}, "'look' is long-running"),
-        ({"tools": [stream]}, "'stream' is a generator"),
         ({"mode": "single_turn"}, "mode='single_turn', which ADK does not run at the root"),
     ],
 )
@@ -99,9 +91,9 @@ def test_roots() -> None:
 
 def test_trees_of_agents() -> None:
     """Policies are looked up in the whole tree; what cannot be durable is named wherever it is."""
-    inner = agent(name="inner", tools=[LongRunningFunctionTool(look)])
+    inner = agent(name="inner", tools=[look, twin()])
     deep = SequentialAgent(name="line", sub_agents=[agent(name="root", tools=[AgentTool(inner)])])
-    with pytest.raises(UsageError, match="agent 'inner': tool 'look' is long-running"):
+    with pytest.raises(UsageError, match="agent 'inner' has two tools named 'look'"):
         flow(deep)
     with pytest.raises(UsageError, match="agent 'a' has two tools named 'look'"):
         flow(SequentialAgent(name="line", sub_agents=[agent(name="a", tools=[look, twin()])]))

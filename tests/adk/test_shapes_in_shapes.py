@@ -12,7 +12,7 @@ from google.adk.agents.invocation_context import InvocationContext
 from google.adk.events.event import Event
 from google.adk.tools.agent_tool import AgentTool
 from google.adk.tools.exit_loop_tool import exit_loop
-from tests.adk.engine import Crash, Disk
+from tests.adk.disk import Crash, Disk
 from tests.adk.model import calls, says
 from tests.adk.plain import comparable, request_form, run_plain, unordered
 from tests.adk.shapes import Cast, noting

@@ -14,7 +14,8 @@ from google.adk.auth.auth_tool import AuthConfig
 from google.adk.auth.credential_service.in_memory_credential_service import InMemoryCredentialService
 from google.adk.tools.authenticated_function_tool import AuthenticatedFunctionTool
 from google.adk.tools.tool_context import ToolContext
-from tests.adk.engine import Crash, Disk, Engine, Rejected
+from tests.adk.disk import Crash, Disk
+from tests.adk.engine import Engine, Rejected
 from tests.adk.model import calls, says
 from tests.adk.shapes import Cast
 from tests.adk.worlds import World

@@ -18,7 +18,7 @@ from google.adk.tools.function_tool import FunctionTool
 from google.adk.tools.openapi_tool import OpenAPIToolset
 from google.adk.tools.tool_context import ToolContext
 from tests.adk.comparing import assert_as_plain, assert_survives_crashes
-from tests.adk.engine import Crash, Disk
+from tests.adk.disk import Crash, Disk
 from tests.adk.model import ScriptedModel, calls, says
 from tests.adk.plain import request_form
 from tests.adk.worlds import World

@@ -23,7 +23,7 @@ from google.genai.errors import ServerError
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
-from tests.adk.engine import Crash, Disk
+from tests.adk.disk import Crash, Disk
 from tests.adk.model import ScriptedModel, calls, says
 from tests.adk.plain import request_form
 from tests.adk.worlds import World

@@ -6,7 +6,7 @@ from collections import Counter
 from itertools import groupby
 
 import pytest
-from tests.adk.engine import Crash, Disk
+from tests.adk.disk import Crash, Disk
 from tests.adk.plain import request_form
 from tests.adk.test_workflows_like_plain_adk import by_branch
 from tests.adk.workflow_worlds import WORKFLOW_WORLDS

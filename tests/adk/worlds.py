@@ -26,7 +26,8 @@ from google.adk.workflow import Workflow
 from google.genai import types
 from google.genai.errors import ServerError
 from pydantic import BaseModel
-from tests.adk.engine import Decide, Disk, Engine
+from tests.adk.disk import Disk
+from tests.adk.engine import Decide, Engine
 from tests.adk.model import Flaky, ScriptedModel, calls, says
 
 from perdure.adk import adk_agent_session_flow

@@ -115,6 +115,11 @@ InferenceSpan = Callable[[LlmRequest, InvocationContext, Event], AbstractAsyncCo
 SyncCallableRunner = Callable[[Callable[..., Any], dict[str, Any]], Awaitable[Any]]
 
 
+def _put(owner: object, name: str, value: object) -> None:
+    """Replaces an attribute of a class or a module of ADK, for the whole process."""
+    setattr(owner, name, value)
+
+
 Providers = tuple[Callable[[], float], Callable[[], str], Callable[[], Random]]
 
 
@@ -150,7 +155,7 @@ def get_llm_method() -> GetLlm:
 
 def set_get_llm_method(method: GetLlm) -> None:
     """Replaces ``BaseLlmFlow._get_llm`` for the whole process."""
-    setattr(BaseLlmFlow, "_get_llm", method)  # noqa: B010  (a plain assignment to a method is a type error)
+    _put(BaseLlmFlow, "_get_llm", method)
 
 
 def agent_run_method() -> RunAgent:
@@ -160,7 +165,7 @@ def agent_run_method() -> RunAgent:
 
 def set_agent_run_method(method: RunAgent) -> None:
     """Replaces ``BaseAgent.run_async`` for the whole process."""
-    setattr(BaseAgent, "run_async", method)  # noqa: B010  (a plain assignment to a method is a type error)
+    _put(BaseAgent, "run_async", method)
 
 
 def call_batch_function() -> RunCalls:
@@ -170,7 +175,7 @@ def call_batch_function() -> RunCalls:
 
 def set_call_batch_function(function: RunCalls) -> None:
     """Replaces ``handle_function_call_list_async`` for the whole process."""
-    setattr(functions, "handle_function_call_list_async", function)  # noqa: B010  (a plain assignment to a method is a type error)
+    _put(functions, "handle_function_call_list_async", function)
 
 
 def call_function() -> RunCall:
@@ -180,7 +185,7 @@ def call_function() -> RunCall:
 
 def set_call_function(function: RunCall) -> None:
     """Replaces ``_execute_single_prepared_call_async`` for the whole process."""
-    setattr(_batch_executor, "_execute_single_prepared_call_async", function)  # noqa: B010  (a plain assignment to a method is a type error)
+    _put(_batch_executor, "_execute_single_prepared_call_async", function)
 
 
 def tool_error_function() -> Callable[..., Any]:
@@ -190,7 +195,7 @@ def tool_error_function() -> Callable[..., Any]:
 
 def set_tool_error_function(function: Callable[..., Any]) -> None:
     """Replaces ``run_on_tool_error_callbacks`` for the whole process."""
-    setattr(_error_handler, "run_on_tool_error_callbacks", function)  # noqa: B010  (a plain assignment to a method is a type error)
+    _put(_error_handler, "run_on_tool_error_callbacks", function)
 
 
 def use_inference_span() -> InferenceSpan:
@@ -200,7 +205,7 @@ def use_inference_span() -> InferenceSpan:
 
 def set_use_inference_span(function: InferenceSpan) -> None:
     """Replaces ``use_inference_span`` for the whole process."""
-    setattr(tracing, "use_inference_span", function)  # noqa: B010  (its declared type is narrower than its use)
+    _put(tracing, "use_inference_span", function)
 
 
 class _AsyncioFor:
@@ -215,7 +220,7 @@ class _AsyncioFor:
 
 def set_code_execution_thread(to_thread: Callable[..., Awaitable[Any]]) -> None:
     """Makes ADK's code execution call ``to_thread`` where it calls ``asyncio.to_thread``, in the whole process."""
-    setattr(_code_execution, "asyncio", _AsyncioFor(to_thread))  # noqa: B010  (its declared type is the module's)
+    _put(_code_execution, "asyncio", _AsyncioFor(to_thread))
 
 
 def list_toolset_method() -> ListToolset:
@@ -225,7 +230,7 @@ def list_toolset_method() -> ListToolset:
 
 def set_list_toolset_method(method: ListToolset) -> None:
     """Replaces ``BaseToolset.get_tools_with_prefix`` for the whole process."""
-    setattr(BaseToolset, "get_tools_with_prefix", method)  # noqa: B010  (it is declared final)
+    _put(BaseToolset, "get_tools_with_prefix", method)
 
 
 def lists_once_per_invocation(toolset: BaseToolset) -> bool:
@@ -468,7 +473,7 @@ def function_node_method() -> Callable[..., AsyncGenerator[Any, None]]:
 
 def set_function_node_method(method: Callable[..., AsyncGenerator[Any, None]]) -> None:
     """Replaces ``FunctionNode._run_impl`` for the whole process."""
-    setattr(FunctionNode, "_run_impl", method)  # noqa: B010  (a plain assignment to a method is a type error)
+    _put(FunctionNode, "_run_impl", method)
 
 
 def tool_node_method() -> Callable[..., AsyncGenerator[Any, None]]:
@@ -478,7 +483,7 @@ def tool_node_method() -> Callable[..., AsyncGenerator[Any, None]]:
 
 def set_tool_node_method(method: Callable[..., AsyncGenerator[Any, None]]) -> None:
     """Replaces ``_ToolNode._run_impl`` for the whole process."""
-    setattr(_ToolNode, "_run_impl", method)  # noqa: B010  (a plain assignment to a method is a type error)
+    _put(_ToolNode, "_run_impl", method)
 
 
 def node_run_method() -> Callable[..., Awaitable[Context]]:
@@ -488,7 +493,7 @@ def node_run_method() -> Callable[..., Awaitable[Context]]:
 
 def set_node_run_method(method: Callable[..., Awaitable[Context]]) -> None:
     """Replaces ``NodeRunner.run`` for the whole process."""
-    setattr(NodeRunner, "run", method)  # noqa: B010  (a plain assignment to a method is a type error)
+    _put(NodeRunner, "run", method)
 
 
 def node_of(runner: NodeRunner) -> Any:
@@ -508,7 +513,7 @@ def run_of_node_under_timeout() -> Callable[..., Awaitable[None]]:
 
 def set_run_of_node_under_timeout(method: Callable[..., Awaitable[None]]) -> None:
     """Replaces ``NodeRunner._run_node_loop_with_timeout`` for the whole process."""
-    setattr(NodeRunner, "_run_node_loop_with_timeout", method)  # noqa: B010  (a plain assignment to a method is a type error)
+    _put(NodeRunner, "_run_node_loop_with_timeout", method)
 
 
 def run_of_node(runner: NodeRunner, context: Context, node_input: Any) -> Awaitable[None]:
@@ -523,7 +528,7 @@ def retry_method() -> Callable[..., Awaitable[bool]]:
 
 def set_retry_method(method: Callable[..., Awaitable[bool]]) -> None:
     """Replaces ``NodeRunner._attempt_retry`` for the whole process."""
-    setattr(NodeRunner, "_attempt_retry", method)  # noqa: B010  (a plain assignment to a method is a type error)
+    _put(NodeRunner, "_attempt_retry", method)
 
 
 def would_retry(runner: NodeRunner, error: Exception, attempt_count: int) -> bool:
@@ -542,9 +547,9 @@ def workflow_methods() -> tuple[Any, Any, Any]:
 
 def set_workflow_methods(starts: Any, ends: Any, schedules: Any) -> None:
     """Replaces ``workflow_methods`` for the whole process."""
-    setattr(Workflow, "_start_node_task", starts)  # noqa: B010  (a plain assignment to a method is a type error)
-    setattr(Workflow, "_pop_completed_task", ends)  # noqa: B010  (a plain assignment to a method is a type error)
-    setattr(Workflow, "_schedule_ready_nodes", schedules)  # noqa: B010  (a plain assignment to a method is a type error)
+    _put(Workflow, "_start_node_task", starts)
+    _put(Workflow, "_pop_completed_task", ends)
+    _put(Workflow, "_schedule_ready_nodes", schedules)
 
 
 def task_of_node(loop_state: Any, node_name: str) -> Any:
@@ -644,10 +649,10 @@ def token_methods() -> TokenMethods:
 def set_token_methods(methods: TokenMethods) -> None:
     """Replaces them for the whole process."""
     # (A plain assignment to a method is a type error.)
-    setattr(OAuth2CredentialExchanger, "exchange", methods.exchange)  # noqa: B010
-    setattr(OAuth2CredentialExchanger, "_exchange_sync", methods.exchange_sync)  # noqa: B010
-    setattr(OAuth2CredentialRefresher, "refresh", methods.refresh)  # noqa: B010
-    setattr(CredentialManager, "_load_from_auth_response", methods.load_from_auth_response)  # noqa: B010
+    _put(OAuth2CredentialExchanger, "exchange", methods.exchange)
+    _put(OAuth2CredentialExchanger, "_exchange_sync", methods.exchange_sync)
+    _put(OAuth2CredentialRefresher, "refresh", methods.refresh)
+    _put(CredentialManager, "_load_from_auth_response", methods.load_from_auth_response)
 
 
 TOOLSET_AUTH = auth_preprocessor.TOOLSET_AUTH_CREDENTIAL_ID_PREFIX
@@ -663,7 +668,7 @@ def resolve_toolset_auth() -> ResolveToolsetAuth:
 
 def set_resolve_toolset_auth(function: ResolveToolsetAuth) -> None:
     """Replaces it for the whole process."""
-    setattr(_toolset_auth, "resolve_toolset_auth", function)  # noqa: B010  (a plain assignment is a type error)
+    _put(_toolset_auth, "resolve_toolset_auth", function)
 
 
 PAUSE = _resume.ResumeDecision(_resume.ResumeAction.PAUSE)
@@ -698,10 +703,10 @@ def pausing_functions() -> PausingFunctions:
 def set_pausing_functions(pausing: PausingFunctions) -> None:
     """Replaces them for the whole process."""
     # (A plain assignment to a method is a type error.)
-    setattr(BaseLlmFlow, "run_async", pausing.run_flow)  # noqa: B010
-    setattr(base_llm_flow, "decide_step_resume", pausing.decide_step_resume)  # noqa: B010
-    setattr(InvocationContext, "should_pause_invocation", pausing.should_pause)  # noqa: B010
-    setattr(NodeRunner, "_track_event_in_context", pausing.track_event)  # noqa: B010
+    _put(BaseLlmFlow, "run_async", pausing.run_flow)
+    _put(base_llm_flow, "decide_step_resume", pausing.decide_step_resume)
+    _put(InvocationContext, "should_pause_invocation", pausing.should_pause)
+    _put(NodeRunner, "_track_event_in_context", pausing.track_event)
 
 
 def interrupts_of(context: Any) -> set[str]:
