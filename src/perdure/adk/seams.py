@@ -498,10 +498,10 @@ def token_methods() -> TokenMethods:
 def set_token_methods(methods: TokenMethods) -> None:
     """Replaces them for the whole process."""
     # (A plain assignment to a method is a type error.)
-    setattr(OAuth2CredentialExchanger, "exchange", methods.exchange)  # noqa: B010
-    setattr(OAuth2CredentialExchanger, "_exchange_sync", methods.exchange_sync)  # noqa: B010
-    setattr(OAuth2CredentialRefresher, "refresh", methods.refresh)  # noqa: B010
-    setattr(CredentialManager, "_load_from_auth_response", methods.load_from_auth_response)  # noqa: B010
+    setattr(OAuth2CredentialExchanger, "exchange", methods.exchange)  # noqa: B010  (as said above)
+    setattr(OAuth2CredentialExchanger, "_exchange_sync", methods.exchange_sync)  # noqa: B010  (as said above)
+    setattr(OAuth2CredentialRefresher, "refresh", methods.refresh)  # noqa: B010  (as said above)
+    setattr(CredentialManager, "_load_from_auth_response", methods.load_from_auth_response)  # noqa: B010  (as said above)
 
 
 TOOLSET_AUTH = auth_preprocessor.TOOLSET_AUTH_CREDENTIAL_ID_PREFIX
@@ -552,10 +552,10 @@ def pausing_functions() -> PausingFunctions:
 def set_pausing_functions(pausing: PausingFunctions) -> None:
     """Replaces them for the whole process."""
     # (A plain assignment to a method is a type error.)
-    setattr(BaseLlmFlow, "run_async", pausing.run_flow)  # noqa: B010
-    setattr(base_llm_flow, "decide_step_resume", pausing.decide_step_resume)  # noqa: B010
-    setattr(InvocationContext, "should_pause_invocation", pausing.should_pause)  # noqa: B010
-    setattr(NodeRunner, "_track_event_in_context", pausing.track_event)  # noqa: B010
+    setattr(BaseLlmFlow, "run_async", pausing.run_flow)  # noqa: B010  (as said above)
+    setattr(base_llm_flow, "decide_step_resume", pausing.decide_step_resume)  # noqa: B010  (as said above)
+    setattr(InvocationContext, "should_pause_invocation", pausing.should_pause)  # noqa: B010  (as said above)
+    setattr(NodeRunner, "_track_event_in_context", pausing.track_event)  # noqa: B010  (as said above)
 
 
 def interrupts_of(context: Any) -> set[str]:
