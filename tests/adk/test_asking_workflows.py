@@ -242,7 +242,7 @@ async def test_a_confirmation_that_is_refused_or_expires_does_not_run_the_node()
     for said in (refused, ErrorInfo(code="expired", message="too late")):
         world = ASKING_WORLDS["confirmed"]()
         engine = world.engine(decide=lambda request: "no")
-        engine.answer = lambda question, said=said: said  # type: ignore[misc]
+        engine.answer = lambda question, said=said: said  # type: ignore[misc]  # mypy cannot type the default
         await engine.turn("go")
         assert not [entry for entry in world.log if entry.startswith("remove")]
         assert "removed" not in engine.disk.state
@@ -273,7 +273,7 @@ async def test_a_workflow_that_asks_as_a_tool_does_not_cut_off_the_tool_beside_i
     async def slow(tool_context: ToolContext) -> str:
         """Takes longer than the question."""
         log.append("slow")
-        while not any(event.long_running_tool_ids for event in tool_context.session.events):  # noqa: ASYNC110
+        while not any(event.long_running_tool_ids for event in tool_context.session.events):  # noqa: ASYNC110 - nobody tells
             await asyncio.sleep(0)
         log.append("slow is done")
         return "slow"

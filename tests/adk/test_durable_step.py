@@ -237,11 +237,11 @@ async def test_a_retried_attempt_of_a_tool_does_not_repeat_its_steps() -> None:
 
 async def test_outside_of_a_durable_turn_and_with_wrong_arguments() -> None:
     with pytest.raises(UsageError, match="inside a durable turn only"):
-        await durable_step(None, "x", lambda: 1)  # type: ignore[arg-type]
+        await durable_step(None, "x", lambda: 1)  # type: ignore[arg-type]  # that is the test
 
     async def before_agent(callback_context: CallbackContext) -> None:
         with pytest.raises(UsageError, match="no context of ADK"):
-            await durable_step("x", "x", lambda: 1)  # type: ignore[arg-type]
+            await durable_step("x", "x", lambda: 1)  # type: ignore[arg-type]  # that is the test
         with pytest.raises(UsageError, match="a name and a function"):
             await durable_step(callback_context, "", lambda: 1)
         callback_context.state["checked"] = True
