@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
 from typing import Any
 
 import pytest
@@ -129,11 +128,6 @@ def look() -> str:
     return "seen"
 
 
-async def stream() -> AsyncGenerator[str, None]:
-    """Streams."""
-    yield "one"
-
-
 async def test_a_tool_that_a_callback_adds_is_durable_too() -> None:
     def add(callback_context: Any, llm_request: Any) -> None:
         llm_request.append_tools([FunctionTool(look)])
@@ -144,17 +138,6 @@ async def test_a_tool_that_a_callback_adds_is_durable_too() -> None:
     assert [request.tool_name for request in engine.disk.requests.values()] == ["look"]
     assert engine.disk.error is None
 
-
-async def test_a_tool_that_a_callback_adds_and_that_cannot_be_durable_fails_the_turn() -> None:
-    def add(callback_context: Any, llm_request: Any) -> None:
-        llm_request.append_tools([FunctionTool(stream)])
-
-    model = ScriptedModel(replies=[calls(("look", {})), says("done")])
-    engine = World(model, LlmAgent(name="a", model=model, before_model_callback=add)).engine()
-    await engine.turn("go")
-    assert engine.disk.error is not None
-    assert (engine.disk.error.code, "is a generator" in engine.disk.error.message) == ("usage", True)
-    assert model.requests == []
 
 
 async def test_two_calls_that_a_callback_made_up_with_one_id() -> None:

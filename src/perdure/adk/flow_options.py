@@ -15,6 +15,7 @@ class FlowOptions(TypedDict, total=False):
     """Named and meant as the arguments of ``adk_agent_session_flow``."""
 
     tool_policies: Mapping[str, ToolPolicy] | None
+    node_policies: Mapping[str, ToolPolicy] | None
     default_tool_effect: ToolEffect
     approvals: ApprovalMode
     interrupt_deadline: timedelta | None
@@ -24,3 +25,4 @@ class FlowOptions(TypedDict, total=False):
     model_retry: RetryPolicy | None
     model_timeout: timedelta | None
     sync_tools_in_threads: bool
+    code_execution_effect: ToolEffect
