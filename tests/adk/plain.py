@@ -85,7 +85,7 @@ def comparable(items: list[JsonObject]) -> list[JsonObject]:
             return _TIME.sub("a time", _ID.sub(lambda found: name(found, whose), value))
         return value
 
-    renamed = [rename(_in_order(item), _ID.sub("", item.get("branch") or item["author"])) for item in items]
+    renamed = [rename(_in_order(item), _ID.sub("", item.get("branch") or item.get("author") or "")) for item in items]
     for item in renamed:
         item.pop("id", None)
     return renamed
