@@ -224,6 +224,7 @@ class Conductor:
         """The invocation is over."""
         self.ended = True
         self.advance()
+        self._be_patient_no_longer()
 
     # ------------------------------------------------------------ failing from outside
 
@@ -231,6 +232,12 @@ class Conductor:
         """The turn leaves memory: nobody gets past a seam any more, inside or outside."""
         self.parking.closing = True
         self.fail(UsageError("the live turn was dropped from memory; open the turn again"))
+        self._be_patient_no_longer()
+
+    def _be_patient_no_longer(self) -> None:
+        """A timer would keep the whole turn, and with it the flow, in memory until it is due."""
+        self._until_journal.stop()
+        self._dispatcher.stop()
 
     def fail(self, error: Exception) -> None:
         """Fails the turn from outside; whoever is inside parks at the next seam."""

@@ -89,6 +89,10 @@ class Dispatcher:
     def _forget(self, due: asyncio.Future[None]) -> None:
         self._settled = [settled for settled in self._settled if settled.due is not due]
 
+    def stop(self) -> None:
+        """Nobody is waited for any more."""
+        self._until_still.stop()
+
     def give_up_model_call(self, key: str) -> None:
         """The run that waited at the gate of this model call was stopped."""
         self._given_up_keys.add(key)
