@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable
-from typing import Any
+from typing import Any, cast
 
 from google.adk.agents import LlmAgent
 from google.adk.agents.context import Context
 from google.adk.events.event import Event
 from google.adk.events.request_input import RequestInput
+from google.adk.models.llm_request import LlmRequest
+from google.adk.models.llm_response import LlmResponse
 from google.adk.tools.function_tool import FunctionTool
 from google.adk.tools.tool_context import ToolContext
 from google.adk.workflow import START, JoinNode, Workflow, node
 from pydantic import BaseModel
 from tests.adk.model import ScriptedModel, calls, says
 from tests.adk.worlds import World
+from tests.support.nodes import event, request
 
 
 def ask_then_use() -> World:
@@ -31,7 +34,7 @@ def ask_then_use() -> World:
 
     def ask(node_input: Any) -> RequestInput:
         log.append("ask")
-        return RequestInput(interrupt_id="name", message="Your name?", payload={"form": 1}, response_schema=str)
+        return request(interrupt_id="name", message="Your name?", payload={"form": 1}, response_schema=str)
 
     def use(node_input: str, ctx: Context) -> str:
         log.append(f"use {node_input}")
@@ -50,7 +53,7 @@ def two_at_once() -> World:
     def asker(name: str) -> Any:
         def ask(node_input: Any) -> RequestInput:
             log.append(f"ask {name}")
-            return RequestInput(interrupt_id=name, message=f"{name}?")
+            return request(interrupt_id=name, message=f"{name}?")
 
         return node(ask, name=name)
 
@@ -71,17 +74,21 @@ def two_at_once() -> World:
 def review_loop() -> World:
     """An agent drafts and a person reviews until it is good (field case 16)."""
     log: list[str] = []
-    model = ScriptedModel(replies=[lambda request: says(f"said to {request.config.system_instruction[:7]}")] * 9)
+
+    def reply(asked: LlmRequest) -> LlmResponse:
+        return says(f"said to {str(asked.config.system_instruction)[:7]}")
+
+    model = ScriptedModel(replies=[reply] * 9)
     drafter = LlmAgent(name="drafter", model=model, instruction="Draft {round?}.")
 
     def review(node_input: Any) -> RequestInput:
         log.append(f"review {node_input}")
-        return RequestInput(message=f"Good? {node_input}")
+        return request(message=f"Good? {node_input}")
 
     def judge(node_input: Any, ctx: Context) -> Event:
         log.append(f"judge {node_input['ok']}")
         ctx.state["round"] = ctx.state.get("round", 0) + 1
-        return Event(output="feedback", route="publish" if node_input["ok"] else "again")
+        return event(output="feedback", route="publish" if node_input["ok"] else "again")
 
     def publish(node_input: Any) -> str:
         log.append("publish")
@@ -104,7 +111,7 @@ def supervisor() -> World:
         if node_input == "beta":
             answer = ctx.resume_inputs.get("beta?")
             if answer is None:
-                return RequestInput(interrupt_id="beta?", message="beta?")
+                return request(interrupt_id="beta?", message="beta?")
             return f"beta:{answer['word']}"
         return node_input
 
@@ -155,7 +162,7 @@ def until_ok() -> World:
         ctx.state["entries"] = ctx.state.get("entries", 0) + 1
         answer = ctx.resume_inputs.get("word")
         if answer is None or answer["word"] != "ok":
-            yield RequestInput(interrupt_id="word", message="Say ok")
+            yield request(interrupt_id="word", message="Say ok")
         else:
             yield f"got {answer['word']}"
 
@@ -178,7 +185,7 @@ def workflow_tool_asks() -> World:
 
     def ask(node_input: dict[str, Any]) -> RequestInput:
         log.append(f"ask {node_input['item']}")
-        return RequestInput(interrupt_id=f"price of {node_input['item']}", message="What does it cost?")
+        return request(interrupt_id=f"price of {node_input['item']}", message="What does it cost?")
 
     def price(node_input: Any) -> dict[str, Any]:
         log.append(f"price {node_input}")
@@ -192,7 +199,7 @@ def workflow_tool_asks() -> World:
 
     quote = Workflow(name="quote", description="Quotes.", input_schema=Item, edges=[(START, ask, price)])
     model = ScriptedModel(replies=[calls(("quote", {"item": "pen"}), ("note", {"words": "two"})), says("quoted")])
-    return World(model, LlmAgent(name="seller", model=model, instruction="Sell.", tools=[quote, note]), log)
+    return World(model, LlmAgent(name="seller", model=model, instruction="Sell.", tools=[cast(Any, quote), note]), log)
 
 
 ASKING_WORLDS: dict[str, Callable[[], World]] = {

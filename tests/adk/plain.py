@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from typing import Any
 
 from google.adk.agents import RunConfig
@@ -67,18 +68,24 @@ _OF_ONE_RUN = ("invocation_id", "timestamp", "start_timestamp", "end_timestamp")
 def comparable(items: list[JsonObject]) -> list[JsonObject]:
     """Stored events without what differs from run to run: ids, invocation ids, times."""
     names: dict[str, str] = {}
+    counts: Counter[str] = Counter()
 
-    def rename(value: Any) -> Any:
+    def name(found: re.Match[str], whose: str) -> str:
+        if found[0] not in names:  # each branch counts its own: which of two is first is chance
+            counts[whose] += 1
+            names[found[0]] = f"id {counts[whose]} of {whose}"
+        return names[found[0]]
+
+    def rename(value: Any, whose: str) -> Any:
         if isinstance(value, dict):
-            return {key: rename(item) for key, item in value.items() if key not in _OF_ONE_RUN}
+            return {key: rename(item, whose) for key, item in value.items() if key not in _OF_ONE_RUN}
         if isinstance(value, list):
-            return [rename(item) for item in value]
+            return [rename(item, whose) for item in value]
         if isinstance(value, str):
-            value = _ID.sub(lambda found: names.setdefault(found[0], f"id {len(names)}"), value)
-            return _TIME.sub("a time", value)
+            return _TIME.sub("a time", _ID.sub(lambda found: name(found, whose), value))
         return value
 
-    renamed = [rename(_in_order(item)) for item in items]
+    renamed = [rename(_in_order(item), _ID.sub("", item.get("branch") or item.get("author") or "")) for item in items]
     for item in renamed:
         item.pop("id", None)
     return renamed

@@ -6,8 +6,7 @@ import asyncio
 import json
 from collections import Counter
 from collections.abc import Callable
-from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from google.adk.agents import LlmAgent, RunConfig
@@ -27,6 +26,7 @@ from tests.adk.model import ScriptedModel, calls, says
 from tests.adk.plain import SSE, comparable, request_form, stored_form
 from tests.adk.test_workflows_like_plain_adk import by_branch
 from tests.adk.worlds import World
+from tests.support.nodes import request
 
 from perdure.adk.history import content_of, events_of, is_stored
 from perdure.session.model import ErrorInfo, InterruptKind, JsonObject, JsonValue, TurnStatus
@@ -73,7 +73,7 @@ async def run_plain_answering(
     app = world.agent if isinstance(world.agent, App) else App(name="Flow", root_agent=world.agent)
     service = InMemorySessionService()
     runner = Runner(app=app, session_service=service)
-    await service.create_session(app_name=app.name, user_id="u1", session_id="s1")
+    session = await service.create_session(app_name=app.name, user_id="u1", session_id="s1")
     for message in world.messages:
         content: types.Content | None = content_of(message)
         rounds = 0
@@ -81,11 +81,18 @@ async def run_plain_answering(
             rounds += 1
             async for _ in runner.run_async(user_id="u1", session_id="s1", new_message=content, run_config=SSE):
                 pass
-            session = await service.get_session(app_name=app.name, user_id="u1", session_id="s1")
-            assert session is not None
-            content = _answers(session.events, partial(reply, rounds=rounds))
+            found = await service.get_session(app_name=app.name, user_id="u1", session_id="s1")
+            assert found is not None
+            session = found
+            content = _answers(session.events, _of_round(reply, rounds))
     stored = [stored_form(event) for event in session.events if is_stored(event)]
     return stored, json.loads(json.dumps(session.state))
+
+
+def _of_round(
+    reply: Callable[[types.FunctionCall, int], JsonObject], rounds: int
+) -> Callable[[types.FunctionCall], JsonObject]:
+    return lambda call: reply(call, rounds)
 
 
 def _answers(events: list[Event], reply: Callable[[types.FunctionCall], JsonObject]) -> types.Content | None:
@@ -194,7 +201,7 @@ async def test_temp_state_and_the_count_of_model_calls_live_for_the_whole_turn()
         ctx.state["temp:kept"] = (1, "two")
 
     def ask(node_input: Any) -> RequestInput:
-        return RequestInput(interrupt_id="more", message="More?")
+        return request(interrupt_id="more", message="More?")
 
     def use(node_input: Any, ctx: Context) -> str:
         return repr(ctx.state["temp:kept"])
@@ -237,12 +244,16 @@ async def test_an_answer_that_did_not_come_in_time_is_an_error_object() -> None:
     ]
 
 
+def _always(said: Any) -> Callable[[Question], Any]:
+    return lambda question: said
+
+
 async def test_a_confirmation_that_is_refused_or_expires_does_not_run_the_node() -> None:
     refused: JsonObject = {"approved": False, "payload": None, "message": "no"}
     for said in (refused, ErrorInfo(code="expired", message="too late")):
         world = ASKING_WORLDS["confirmed"]()
         engine = world.engine(decide=lambda request: "no")
-        engine.answer = lambda question, said=said: said  # type: ignore[misc]  # mypy cannot type the default
+        engine.answer = _always(said)
         await engine.turn("go")
         assert not [entry for entry in world.log if entry.startswith("remove")]
         assert "removed" not in engine.disk.state
@@ -265,7 +276,7 @@ async def test_a_workflow_that_asks_as_a_tool_does_not_cut_off_the_tool_beside_i
     log: list[str] = []
 
     def ask(node_input: Any) -> RequestInput:
-        return RequestInput(interrupt_id="more", message="More?")
+        return request(interrupt_id="more", message="More?")
 
     def use(node_input: Any) -> Any:
         return node_input
@@ -283,7 +294,7 @@ async def test_a_workflow_that_asks_as_a_tool_does_not_cut_off_the_tool_beside_i
 
     quote = Workflow(name="quote", description="Quotes.", input_schema=Item, edges=[(START, ask, use)])
     model = ScriptedModel(replies=[calls(("quote", {"item": "pen"}), ("slow", {})), says("quoted")])
-    engine = World(model, LlmAgent(name="seller", model=model, tools=[quote, slow])).engine()
+    engine = World(model, LlmAgent(name="seller", model=model, tools=[cast(Any, quote), slow])).engine()
     engine.answer = lambda question: {"price": 2}
     await engine.turn("go")
     assert log == ["slow", "slow is done"]

@@ -13,7 +13,6 @@ from google.adk.agents.context import Context
 from google.adk.agents.invocation_context import InvocationContext
 from google.adk.apps.app import App
 from google.adk.events.event import Event
-from google.adk.events.request_input import RequestInput
 from google.adk.plugins.base_plugin import BasePlugin
 from google.adk.tools.base_tool import BaseTool
 from google.adk.tools.tool_context import ToolContext
@@ -24,6 +23,7 @@ from tests.adk.engine import Engine
 from tests.adk.model import ScriptedModel, calls, says
 from tests.adk.workflow_worlds import QUICK
 from tests.adk.worlds import World
+from tests.support.nodes import request
 
 from perdure.adk import RecordedError, durable_step
 from perdure.errors import UsageError, ValueNotStorable
@@ -32,6 +32,16 @@ from perdure.session.policy import RetryPolicy, ToolEffect, ToolPolicy
 
 class StepFailed(Exception):
     """Raised by a step; of a class that can be found again."""
+
+
+def doing(done: list[str], what: str, value: Any = None) -> Callable[[], Any]:
+    """A step that leaves a trace and gives a value."""
+
+    def do() -> Any:
+        done.append(what)
+        return value
+
+    return do
 
 
 Builder = Callable[[list[str]], World]
@@ -108,24 +118,24 @@ def in_nodes(done: list[str]) -> World:
 
     @node(rerun_on_resume=True)
     async def scope(node_input: Any, ctx: Context) -> str:
-        number = await durable_step(ctx, "before", lambda: done.append("before") or 1)
+        number = await durable_step(ctx, "before", doing(done, "before", 1))
         await ctx.run_node(child, number)
-        again = await durable_step(ctx, "after", lambda: done.append("after") or 2)
+        again = await durable_step(ctx, "after", doing(done, "after", 2))
         return str(await ctx.run_node(child, again))
 
     @node(rerun_on_resume=True)
     async def insist(node_input: Any, ctx: Context) -> Any:
-        ticket = await durable_step(ctx, "open ticket", lambda: done.append("ticket") or "T1")
+        ticket = await durable_step(ctx, "open ticket", doing(done, "ticket", "T1"))
         answer = ctx.resume_inputs.get("word")
         if answer is None or answer["word"] != "ok":
-            return RequestInput(interrupt_id="word", message=f"Say ok for {ticket}")
+            return request(interrupt_id="word", message=f"Say ok for {ticket}")
         return f"got it for {ticket}"
 
     flow = Workflow(name="flow", edges=[(START, flaky, scope, insist)])
     return World(ScriptedModel(), flow)
 
 
-EXPECTED = {
+EXPECTED: dict[Builder, Counter[str]] = {
     in_callbacks: Counter(
         ["screen", "left", "right", "audit 1", "audit 2", "audit 1", "audit 2", "look 1", "look 2", "look 1", "look 2"]
         + ["look 1 again", "look 2 again"] * 2
@@ -186,7 +196,7 @@ async def test_what_a_step_raised_is_raised_again_as_the_same_class() -> None:
 
     async def refuse(callback_context: CallbackContext) -> types.Content | None:
         with pytest.raises((ValueNotStorable, RecordedError), match="durable step 'keep'"):
-            await durable_step(callback_context, "keep", lambda: done.append("kept") or object())
+            await durable_step(callback_context, "keep", doing(done, "kept", object()))
         return None
 
     disk = Disk()
@@ -237,11 +247,11 @@ async def test_a_retried_attempt_of_a_tool_does_not_repeat_its_steps() -> None:
 
 async def test_outside_of_a_durable_turn_and_with_wrong_arguments() -> None:
     with pytest.raises(UsageError, match="inside a durable turn only"):
-        await durable_step(None, "x", lambda: 1)  # type: ignore[arg-type]  # that is the test
+        await durable_step(None, "x", lambda: 1)  # type: ignore[call-overload]  # that is the test
 
     async def before_agent(callback_context: CallbackContext) -> None:
         with pytest.raises(UsageError, match="no context of ADK"):
-            await durable_step("x", "x", lambda: 1)  # type: ignore[arg-type]  # that is the test
+            await durable_step("x", "x", lambda: 1)  # type: ignore[call-overload]  # that is the test
         with pytest.raises(UsageError, match="a name and a function"):
             await durable_step(callback_context, "", lambda: 1)
         callback_context.state["checked"] = True

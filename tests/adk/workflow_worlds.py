@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Generator
-from typing import Any
+from typing import Any, cast
 
 from google.adk.agents import LlmAgent, SequentialAgent
 from google.adk.agents.context import Context
 from google.adk.events.event import Event
+from google.adk.models.llm_request import LlmRequest
+from google.adk.models.llm_response import LlmResponse
 from google.adk.tools.function_tool import FunctionTool
 from google.adk.tools.tool_context import ToolContext
 from google.adk.workflow import START, JoinNode, RetryConfig, Workflow, node
 from pydantic import BaseModel
 from tests.adk.model import ScriptedModel, calls, says
 from tests.adk.worlds import World
+from tests.support.nodes import event
 
 QUICK = RetryConfig(max_attempts=3, initial_delay=0.0, jitter=0.0)
 
@@ -57,7 +60,7 @@ def routes() -> World:
         tries = ctx.state.get("tries", 0) + 1
         ctx.state["tries"] = tries
         log.append(f"classify {tries}")
-        return Event(output=Ticket(kind="bug", tries=tries).model_dump(), route="again" if tries < 3 else "done")
+        return event(output=Ticket(kind="bug", tries=tries).model_dump(), route="again" if tries < 3 else "done")
 
     def wait_a_bit(node_input: Ticket) -> str:
         log.append(f"wait {node_input.tries}")
@@ -146,7 +149,10 @@ def workers() -> World:
         log.append(f"square {node_input}")
         return node_input * node_input
 
-    model = ScriptedModel(replies=[lambda request: says(f"said {request.contents[-1].parts[-1].text}")])
+    def reply(asked: LlmRequest) -> LlmResponse:
+        return says(f"said {(asked.contents[-1].parts or [])[-1].text}")
+
+    model = ScriptedModel(replies=[reply])
     agent = LlmAgent(name="sayer", model=model, instruction="Say.", parallel_worker=True)
     return World(model, Workflow(name="flow", edges=[(START, split, square, agent)]), log)
 
@@ -167,13 +173,13 @@ def dynamic() -> World:
     @node(rerun_on_resume=True)
     async def supervise(node_input: Any, ctx: Context) -> AsyncGenerator[Any, None]:
         log.append("supervise")
-        yield Event(message="starting")
+        yield event(message="starting")
         first = await ctx.run_node(double, 1)
         ctx.state["first"] = first
         both = await asyncio.gather(ctx.run_node(double, 2), ctx.run_node(double, 3))
         same = await ctx.run_node(double, 7, run_id="seven")
         again = await ctx.run_node(double, 7, run_id="seven")
-        yield Event(message=f"half way {both} {same} {again}", state={"half": both})
+        yield event(message=f"half way {both} {same} {again}", state={"half": both})
         said = await ctx.run_node(sayer, f"say {first}")
         yield [first, *both, same, again, said]
 
@@ -227,17 +233,17 @@ def generators() -> World:
 
     async def tell(node_input: Any, ctx: Context) -> AsyncGenerator[Any, None]:
         log.append("tell")
-        yield Event(message="a part", partial=True)
-        yield Event(message="the first thing")
+        yield event(message="a part", partial=True)
+        yield event(message="the first thing")
         ctx.state["told"] = 1
-        yield Event(message="the second thing", state={"second": True})
+        yield event(message="the second thing", state={"second": True})
         ctx.state["told"] = ctx.state["told"] + 1
         yield "told"
         ctx.state["after"] = "late"
 
     def choose(node_input: str, ctx: Context) -> Generator[Any, None, None]:
         log.append(f"choose {node_input}")
-        yield Event(state={"chosen": True})
+        yield event(state={"chosen": True})
         ctx.route = "left"
         yield {"input": node_input, "chosen": ctx.state.get("chosen")}
 
@@ -285,7 +291,7 @@ def nested() -> World:
     def step(node_input: Any, ctx: Context) -> int:
         log.append(f"step {ctx.node_path}")
         ctx.state["n"] = ctx.state.get("n", 0) + 1
-        return ctx.state["n"]
+        return int(ctx.state["n"])
 
     def more(node_input: int) -> int:
         log.append(f"more {node_input}")
@@ -295,7 +301,7 @@ def nested() -> World:
 
     def check(node_input: int, ctx: Context) -> Event:
         log.append(f"check {node_input}")
-        return Event(output=node_input, route="more" if ctx.state["n"] < 3 else "end")
+        return event(output=node_input, route="more" if ctx.state["n"] < 3 else "end")
 
     def end(node_input: int) -> int:
         return node_input
@@ -336,7 +342,7 @@ def workflow_as_tool() -> World:
             says("quoted"),
         ]
     )
-    return World(model, LlmAgent(name="seller", model=model, instruction="Sell.", tools=[quote, note]), log)
+    return World(model, LlmAgent(name="seller", model=model, instruction="Sell.", tools=[cast(Any, quote), note]), log)
 
 
 def generator_tool() -> World:
@@ -346,9 +352,9 @@ def generator_tool() -> World:
     async def dig(depth: int, tool_context: ToolContext) -> AsyncGenerator[Any, None]:
         """Digs."""
         log.append(f"dig {depth}")
-        yield Event(message="digging")
+        yield event(message="digging")
         tool_context.state["depth"] = depth
-        yield Event(message="deeper")
+        yield event(message="deeper")
         yield {"found": depth * 2}
 
     model = ScriptedModel(replies=[calls(("dig", {"depth": 2}), ("dig", {"depth": 3})), says("dug")])

@@ -10,8 +10,8 @@ from typing import Any
 from google.adk.agents import LlmAgent
 from google.adk.agents.context import Context
 from google.adk.events.event import Event
-from google.adk.events.request_input import RequestInput
 from google.adk.workflow import START, JoinNode, Workflow, node
+from tests.support.nodes import event, request
 
 from perdure import (
     AgentSessionClient,
@@ -59,12 +59,12 @@ def _asking(note: Any, model: ScriptedModel) -> Workflow:
         await durable_step(ctx, "ticket", lambda: note("ticket"))
         answer = ctx.resume_inputs.get("word")
         if answer is None or answer["word"] != "ok":
-            return RequestInput(interrupt_id="word", message="Say ok")
+            return request(interrupt_id="word", message="Say ok")
         return answer["word"]
 
     def close(node_input: str, ctx: Context) -> Event:
         note(f"close {node_input}")
-        return Event(output=[node_input, ctx.state.get("temp:kept")], state={"closed": True})
+        return event(output=[node_input, ctx.state.get("temp:kept")], state={"closed": True})
 
     writer = LlmAgent(name="writer", model=model, instruction="Write.")
     return Workflow(name="asking", edges=[(START, begin, writer, ask, close)])

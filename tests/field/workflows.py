@@ -12,6 +12,7 @@ from google.adk.workflow import START, Workflow, node
 from pydantic import BaseModel
 from tests.field.lives import Hold
 from tests.field.support import Field, durable
+from tests.support.nodes import event, graph, request
 
 from perdure import AgentSessionFlow
 from perdure.adk import durable_step
@@ -31,24 +32,24 @@ def review_loop(field: Field, *, schema: bool = False) -> AgentSessionFlow:
 
     def review(node_input: Any) -> RequestInput:
         field.note("review", node_input)
-        return RequestInput(message="Good?")
+        return request(message="Good?")
 
     def judge(node_input: Any) -> Event:
-        return Event(output="feedback", route="publish" if node_input["good"] else "again")
+        return event(output="feedback", route="publish" if node_input["good"] else "again")
 
     def publish(node_input: Any) -> str:
         field.note("published")
         return "published"
 
-    edges = [(START, drafter, review, judge), (judge, {"again": drafter, "publish": publish})]
-    return durable(Workflow(name="reviewing", edges=edges))
+    edges: list[Any] = [(START, drafter, review, judge), (judge, {"again": drafter, "publish": publish})]
+    return durable(graph("reviewing", [*edges]))
 
 
 def ask_and_use(field: Field) -> AgentSessionFlow:
     """One node asks, the next one uses the answer (case 7)."""
 
     def ask(node_input: Any) -> RequestInput:
-        return RequestInput(interrupt_id="word", message="Which word?")
+        return request(interrupt_id="word", message="Which word?")
 
     def use(node_input: Any) -> str:
         field.note("use", node_input["word"])
@@ -62,20 +63,20 @@ def quick_or_ask(field: Field) -> AgentSessionFlow:
 
     def prep(node_input: str) -> Event:
         field.note("prep", node_input)
-        return Event(output=node_input, route=node_input)
+        return event(output=node_input, route=node_input)
 
     def quick(node_input: Any) -> str:
         return "quick"
 
     def ask(node_input: Any) -> RequestInput:
-        return RequestInput(interrupt_id="same", message="Well?")
+        return request(interrupt_id="same", message="Well?")
 
     def use(node_input: Any) -> str:
         field.note("use", node_input["word"])
         return "used"
 
-    edges = [(START, prep), (prep, {"quick": quick, "ask": ask}), (ask, use)]
-    return durable(Workflow(name="choosing", edges=edges))
+    edges: list[Any] = [(START, prep), (prep, {"quick": quick, "ask": ask}), (ask, use)]
+    return durable(graph("choosing", [*edges]))
 
 
 def supervisor(field: Field) -> AgentSessionFlow:
@@ -85,7 +86,7 @@ def supervisor(field: Field) -> AgentSessionFlow:
     def child(node_input: str, ctx: Context) -> Any:
         answer = ctx.resume_inputs.get("beta?")
         if node_input == "beta" and answer is None:
-            return RequestInput(interrupt_id="beta?", message="beta?")
+            return request(interrupt_id="beta?", message="beta?")
         field.note("child", node_input)
         return f"beta:{answer['word']}" if node_input == "beta" and answer else node_input
 
@@ -132,7 +133,7 @@ def until_ok(field: Field) -> AgentSessionFlow:
         ticket = await durable_step(ctx, "open ticket", open_ticket)
         answer = ctx.resume_inputs.get("word")
         if answer is None or answer["word"] != "ok":
-            return RequestInput(interrupt_id="word", message=f"Say ok for {ticket}")
+            return request(interrupt_id="word", message=f"Say ok for {ticket}")
         return f"ok for {ticket}"
 
     return durable(Workflow(name="insisting", edges=[(START, insist)]))
@@ -146,13 +147,13 @@ def scoped(field: Field, hold: Hold) -> AgentSessionFlow:
         field.note("work", node_input)
         if node_input == "two":
             await hold.here("work two")
-        return node_input.upper()
+        return str(node_input).upper()
 
     @node(rerun_on_resume=True)
     async def manage(node_input: Any, ctx: Context) -> str:
         field.note("manage")
         one = await ctx.run_node(work, "one")
-        return one + str(await ctx.run_node(work, "two"))
+        return str(one) + str(await ctx.run_node(work, "two"))
 
     def close(node_input: str) -> str:
         field.note("close", node_input)
