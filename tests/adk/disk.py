@@ -108,7 +108,7 @@ class Log:
 
     def __init__(self, disk: Disk) -> None:
         self.disk = disk
-        self.deltas: list[tuple[AgentEventType, str, int]] = []
+        self.deltas: list[tuple[AgentEventType, str | None, int]] = []
         self.nudges = 0
         self.nudged = asyncio.Event()
         self.history_loads = 0

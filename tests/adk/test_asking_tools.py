@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from google.adk.agents import BaseAgent
+from google.adk.agents import LlmAgent
 from google.adk.tools.base_tool import BaseTool
 from google.adk.tools.bash_tool import BashToolPolicy, ExecuteBashTool
 from google.adk.tools.function_tool import FunctionTool
@@ -243,14 +243,14 @@ async def test_a_payload_that_cannot_be_stored_fails_the_call() -> None:
 
 async def test_callbacks_see_the_result_only_and_the_confirmation_with_it() -> None:
     world = wiring()
-    assert isinstance(world.agent, BaseAgent)
+    assert isinstance(world.agent, LlmAgent)
     seen: list[Any] = []
 
     def after(tool: BaseTool, args: dict[str, Any], tool_context: ToolContext, tool_response: Any) -> None:
         if tool.name == "wire":
             seen.append((tool_response, tool_context.tool_confirmation))
 
-    world.agent.after_tool_callback = after  # type: ignore[attr-defined]  # an LlmAgent
+    world.agent.after_tool_callback = after
     await engine_of(world).turn("go")
     ((response, confirmation),) = seen
     assert response["wired"] == 5

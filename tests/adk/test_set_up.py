@@ -97,7 +97,7 @@ def test_trees_of_agents() -> None:
         flow(deep)
     with pytest.raises(UsageError, match="agent 'a' has two tools named 'look'"):
         flow(SequentialAgent(name="line", sub_agents=[agent(name="a", tools=[look, twin()])]))
-    same_name = [agent(name="a"), agent(name="b", tools=[twin(), exit_loop])]
+    same_name: list[BaseAgent] = [agent(name="a"), agent(name="b", tools=[twin(), exit_loop])]
     tree = LoopAgent(name="loop", sub_agents=same_name)
     flow(tree, tool_policies={"look": ToolPolicy(ToolEffect.READ)})
     with pytest.raises(UsageError, match=r"no agent of the flow has such a tool \(known: look\)"):
@@ -112,9 +112,9 @@ def test_trees_of_agents() -> None:
 def test_the_fingerprint_is_of_the_whole_tree() -> None:
     def tree(tool: Any, *, name: str = "inner", instruction: str = "x") -> str:
         inner = agent(name=name, tools=[tool], instruction=instruction)
-        return flow(
-            SequentialAgent(name="line", sub_agents=[agent(name="root", tools=[AgentTool(inner)])])
-        ).runner.definition()
+        line = SequentialAgent(name="line", sub_agents=[agent(name="root", tools=[AgentTool(inner)])])
+        definition: str = flow(line).runner.definition()
+        return definition
 
     def find(order: str) -> str:
         """Finds."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
-from google.adk.agents import LlmAgent
+from google.adk.agents import BaseAgent, LlmAgent
 from google.adk.agents.callback_context import CallbackContext
 from google.adk.agents.readonly_context import ReadonlyContext
 from google.adk.apps.app import App
@@ -53,7 +53,7 @@ class World:
     """
 
     model: ScriptedModel
-    agent: LlmAgent | Workflow | App
+    agent: BaseAgent | Workflow | App
     log: list[str] = field(default_factory=list)
     options: dict[str, Any] = field(default_factory=dict)
     services: dict[str, Any] = field(default_factory=dict)

@@ -39,7 +39,9 @@ async def durable_step(
     context: ReadonlyContext | InvocationContext, name: str, fn: Callable[[], Awaitable[T]]
 ) -> T: ...
 @overload
-async def durable_step(context: ReadonlyContext | InvocationContext, name: str, fn: Callable[[], T]) -> T: ...
+async def durable_step(
+    context: ReadonlyContext | InvocationContext, name: str, fn: Callable[[], Awaitable[T] | T]
+) -> T: ...
 async def durable_step(context: ReadonlyContext | InvocationContext, name: str, fn: Callable[[], Any]) -> Any:
     """Runs ``fn`` once and records what it returned or raised; a replay of the turn gets that and does not run it.
 

@@ -95,14 +95,13 @@ __all__ = [
 NodeTool = _node_tool.NodeTool
 ToolNode = _ToolNode
 NodeInterruptedError = workflow_errors.NodeInterruptedError
-REQUEST_CREDENTIAL = _function_call_names.REQUEST_EUC_FUNCTION_CALL_NAME
 TaskAgentTool = agent_tool._TaskAgentTool
 SingleTurnAgentTool = agent_tool._SingleTurnAgentTool
 
 CALL_ID_PREFIX = functions.AF_FUNCTION_CALL_ID_PREFIX
 """How the ids of calls begin that ADK made up itself; it takes them out of requests to models."""
 REQUEST_CONFIRMATION = functions.REQUEST_CONFIRMATION_FUNCTION_CALL_NAME
-REQUEST_CREDENTIAL = functions.REQUEST_EUC_FUNCTION_CALL_NAME
+REQUEST_CREDENTIAL = _function_call_names.REQUEST_EUC_FUNCTION_CALL_NAME
 TOOLSET_AUTH_PREFIX = auth_preprocessor.TOOLSET_AUTH_CREDENTIAL_ID_PREFIX
 """How the id begins under which a toolset, rather than a call, asks for a sign-in."""
 
