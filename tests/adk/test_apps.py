@@ -139,7 +139,6 @@ async def test_a_tool_that_a_callback_adds_is_durable_too() -> None:
     assert engine.disk.error is None
 
 
-
 async def test_two_calls_that_a_callback_made_up_with_one_id() -> None:
     def make_up(callback_context: Any, llm_request: Any) -> LlmResponse | None:
         if len(llm_request.contents) > 1:

@@ -24,14 +24,13 @@ from pydantic import BaseModel, ConfigDict, PrivateAttr
 from perdure.adk import determinism, seams
 from perdure.adk.core import TurnCore, turn_of
 from perdure.adk.failures import decode_error, encode_error
+from perdure.adk.marks import is_ours, ours
 from perdure.adk.once import record
 from perdure.adk.retries import is_transient
 from perdure.adk.runs import current_run
 from perdure.adk.tools import make_tools_durable
 from perdure.adk.usage import usage_of
 from perdure.session.model import JsonObject, Usage
-
-_INSTALLED = "_perdure_installed"
 
 
 class _Recorded(BaseModel):
@@ -65,7 +64,7 @@ class _Attempts:
 def install() -> None:
     """Makes ADK ask for its models through here, once per process."""
     original = seams.get_llm_method()
-    if getattr(original, _INSTALLED, False):
+    if is_ours(original):
         return
 
     async def _get_llm(self: BaseLlmFlow, invocation_context: InvocationContext) -> BaseLlm:
@@ -73,8 +72,7 @@ def install() -> None:
         core = turn_of(invocation_context)
         return llm if core is None else DurableModel.around(llm, core, invocation_context)
 
-    setattr(_get_llm, _INSTALLED, True)
-    seams.set_get_llm_method(_get_llm)
+    seams.set_get_llm_method(ours(_get_llm))
 
 
 class DurableModel(BaseLlm):

@@ -16,17 +16,16 @@ from perdure.adk import determinism, seams
 from perdure.adk.core import TurnCore, turn_of
 from perdure.adk.declared import is_local
 from perdure.adk.listings import from_record, to_record
+from perdure.adk.marks import is_ours, ours
 from perdure.adk.once import once
 from perdure.adk.runs import current_run
 from perdure.session.model import JsonObject, JsonValue
-
-_INSTALLED = "_perdure_installed"
 
 
 def install() -> None:
     """Makes ADK list its toolsets through here, once per process."""
     original = seams.list_toolset_method()
-    if getattr(original, _INSTALLED, False):
+    if is_ours(original):
         return
 
     async def get_tools_with_prefix(
@@ -37,8 +36,7 @@ def install() -> None:
             return await original(self, readonly_context)
         return await _Listing(core, self, readonly_context, original).tools()
 
-    setattr(get_tools_with_prefix, _INSTALLED, True)
-    seams.set_list_toolset_method(get_tools_with_prefix)
+    seams.set_list_toolset_method(ours(get_tools_with_prefix))
 
 
 class _Listing:
