@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from perdure.adk import patience
+from perdure.adk.live import patience
 
 
 @pytest.fixture(autouse=True)

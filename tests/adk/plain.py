@@ -15,7 +15,7 @@ from google.adk.models.llm_request import LlmRequest
 from google.adk.runners import Runner
 from google.adk.sessions import InMemorySessionService
 
-from perdure.adk.history import content_of
+from perdure.adk.records.history import content_of
 from perdure.session.model import JsonObject, UserMessage
 
 SSE = RunConfig(streaming_mode=StreamingMode.SSE)

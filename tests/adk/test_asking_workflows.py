@@ -28,7 +28,7 @@ from tests.adk.test_workflows_like_plain_adk import by_branch
 from tests.adk.worlds import World
 from tests.support.nodes import request
 
-from perdure.adk.history import content_of, events_of, is_stored
+from perdure.adk.records.history import content_of, events_of, is_stored
 from perdure.session.model import ErrorInfo, InterruptKind, JsonObject, JsonValue, TurnStatus
 from perdure.session.runner import Question
 

@@ -21,7 +21,7 @@ from tests.adk.disk import Crash, Disk, Log
 from tests.adk.model import Flaky, ScriptedModel, calls, says
 from tests.adk.worlds import World, mended_model, shaky_model, usage
 
-from perdure.adk.retries import is_transient
+from perdure.adk.models.retries import is_transient
 from perdure.errors import LeaseLost, PayloadTooLarge
 from perdure.session.model import AgentEventType, TurnStatus, Usage, UserMessage
 from perdure.session.runner import DriveFailed, ModelCall

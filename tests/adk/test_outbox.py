@@ -5,7 +5,7 @@ from __future__ import annotations
 from google.adk.events.event import Event
 from google.genai import types
 
-from perdure.adk.outbox import Outbox
+from perdure.adk.live.outbox import Outbox
 from perdure.session.runner import ControlCall
 
 TURN = "e-1"

@@ -14,7 +14,8 @@ from tests.adk.model import ScriptedModel, says
 from tests.adk.plain import run_plain
 from tests.adk.worlds import World
 
-from perdure.adk import model, seams
+from perdure.adk import seams
+from perdure.adk.models import wrapped_model
 from perdure.adk.seams import SEAMS, Seam, check_seam, check_seams
 from perdure.errors import FrameworkDrift
 from perdure.session.model import UserMessage
@@ -79,9 +80,9 @@ async def test_an_invocation_id_that_is_not_the_turn_s_stops_the_turn(monkeypatc
 
 
 async def test_a_model_outside_a_durable_turn_is_left_alone() -> None:
-    model.install()
+    wrapped_model.install()
     patched = BaseLlmFlow.__dict__["_get_llm"]
-    model.install()
+    wrapped_model.install()
     assert BaseLlmFlow.__dict__["_get_llm"] is patched
     scripted = ScriptedModel(replies=[says("plain")])
     events, _, failure = await run_plain(LlmAgent(name="a", model=scripted), [UserMessage(text="go")])

@@ -21,7 +21,7 @@ from tests.adk.shapes import Cast
 from tests.adk.worlds import World
 from tests.support.token_server import SECRET, TokenServer, token_server
 
-from perdure.adk.journal import ASIDE
+from perdure.adk.live.journal import ASIDE
 from perdure.session.model import InterruptKind, JsonObject, UserMessage
 from perdure.session.runner import CallRequest, ToolAsked
 

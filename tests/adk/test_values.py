@@ -28,8 +28,8 @@ from tests.adk.model import ScriptedModel, calls, says
 from tests.adk.plain import request_form
 from tests.adk.worlds import World
 
-from perdure.adk.codec import UnknownType, decode, dumps, encode, is_plain, plain
-from perdure.adk.failures import RecordedError, decode_error, encode_error, error_info
+from perdure.adk.records.codec import UnknownType, decode, dumps, encode, is_plain, plain
+from perdure.adk.records.failures import RecordedError, decode_error, encode_error, error_info
 from perdure.errors import ToolExecutionError, ValueNotStorable
 from perdure.session.model import TurnStatus
 

@@ -24,7 +24,7 @@ from tests.adk.plain import stored_form
 from tests.adk.shapes import Cast
 from tests.adk.worlds import World
 
-from perdure.adk.history import content_of, events_of, is_stored
+from perdure.adk.records.history import content_of, events_of, is_stored
 from perdure.session.model import JsonObject
 from perdure.session.policy import ToolEffect, ToolPolicy
 

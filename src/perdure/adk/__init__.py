@@ -1,13 +1,13 @@
 """perdure for Google ADK: ADK agents as durable sessions.  The only package that imports ``google.adk``."""
 
-from perdure.adk.durable import durable_step
-from perdure.adk.durable_runner import DurableRunner, SessionForkResponse
-from perdure.adk.effects import IDEMPOTENCY_KEY_CUSTOM_METADATA_KEY, idempotency_key_for_tool_call
-from perdure.adk.failures import RecordedError
 from perdure.adk.flow import adk_agent_session_flow
-from perdure.adk.native_errors import NoSuchSession, SessionIdTaken, WrongCall
+from perdure.adk.live.durable import durable_step
+from perdure.adk.native.durable_runner import DurableRunner, SessionForkResponse
+from perdure.adk.native.errors import NoSuchSession, SessionIdTaken, WrongCall
+from perdure.adk.native.session_service import DurableSessionService
+from perdure.adk.records.failures import RecordedError
 from perdure.adk.runner import AdkAgentRunner
-from perdure.adk.session_service import DurableSessionService
+from perdure.adk.tools.effects import IDEMPOTENCY_KEY_CUSTOM_METADATA_KEY, idempotency_key_for_tool_call
 
 __all__ = [
     "IDEMPOTENCY_KEY_CUSTOM_METADATA_KEY",

@@ -20,9 +20,9 @@ from google.genai import types
 from pydantic import ValidationError
 
 from perdure.adk import seams
-from perdure.adk.declared import known_names
-from perdure.adk.plugins import WATCHER
-from perdure.adk.tools import check_stand_in, is_control_tool
+from perdure.adk.live.plugins import WATCHER
+from perdure.adk.tools.declared import known_names
+from perdure.adk.tools.stand_ins import check_stand_in, is_control_tool
 from perdure.adk.tree import AgentNode, agents_below
 from perdure.errors import UsageError
 from perdure.session.model import JsonObject

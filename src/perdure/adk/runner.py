@@ -18,29 +18,34 @@ from google.adk.sessions.session import Session
 from google.adk.workflow import BaseNode
 from pydantic import ValidationError
 
-from perdure.adk import code, credentials, model, nodes, seams, telemetry, toolset_signin, toolsets, tracking, waits
-from perdure.adk.carry import Carry
+from perdure.adk import seams
 from perdure.adk.checks import check_application, check_content, check_options, check_run_config, fingerprint
-from perdure.adk.closing import closing_messages
-from perdure.adk.compaction import durable_compaction
-from perdure.adk.conductor import Conductor
-from perdure.adk.core import DEFAULT_MODEL_RETRY, TurnCore, TurnSettings
-from perdure.adk.declared import DeclaredToolsets
-from perdure.adk.determinism import TurnClock, ids_of_run
-from perdure.adk.durable import lasting_steps
-from perdure.adk.effects import ToolRules
-from perdure.adk.history import content_of, events_of, limited
-from perdure.adk.kept import KeptArtifacts, KeptMemory
-from perdure.adk.late import TurnRunner
-from perdure.adk.legs import content_of_answers
-from perdure.adk.outbox import Outbox
-from perdure.adk.plugins import WatcherPlugin
+from perdure.adk.live import telemetry, tracking
+from perdure.adk.live.conductor import Conductor
+from perdure.adk.live.core import DEFAULT_MODEL_RETRY, TurnCore, TurnSettings
+from perdure.adk.live.determinism import TurnClock, ids_of_run
+from perdure.adk.live.durable import lasting_steps
+from perdure.adk.live.outbox import Outbox
+from perdure.adk.live.plugins import WatcherPlugin
+from perdure.adk.live.services import TurnSessionService
+from perdure.adk.live.turn import AdkLiveTurn
+from perdure.adk.live.warm import WarmSessions
+from perdure.adk.models import wrapped_model
+from perdure.adk.models.compaction import durable_compaction
+from perdure.adk.nodes import wrapped_nodes
+from perdure.adk.records.closing import closing_messages
+from perdure.adk.records.history import content_of, events_of, limited
 from perdure.adk.release import warn_of_untested_release
-from perdure.adk.services import TurnSessionService
-from perdure.adk.threads import SyncTools, ToolThreads
+from perdure.adk.tools import code, toolsets
+from perdure.adk.tools.declared import DeclaredToolsets
+from perdure.adk.tools.effects import ToolRules
+from perdure.adk.tools.kept import KeptArtifacts, KeptMemory
+from perdure.adk.tools.threads import SyncTools, ToolThreads
 from perdure.adk.tree import AgentNode
-from perdure.adk.turn import AdkLiveTurn
-from perdure.adk.warm import WarmSessions
+from perdure.adk.waits import credentials, long_running, toolset_signin
+from perdure.adk.waits.carry import Carry
+from perdure.adk.waits.late import TurnRunner
+from perdure.adk.waits.legs import content_of_answers
 from perdure.errors import UsageError
 from perdure.session.model import ErrorInfo, JsonObject, TurnStatus, UserMessage
 from perdure.session.policy import ApprovalMode, RetryPolicy, ToolEffect, ToolPolicy
@@ -95,13 +100,13 @@ class AdkAgentRunner:
         )
         self._sync_tools_in_threads = sync_tools_in_threads
         self._warm = WarmSessions()
-        model.install()
+        wrapped_model.install()
         credentials.install()
         code.install()
         toolsets.install()
         tracking.install()
-        nodes.install()
-        waits.install()
+        wrapped_nodes.install()
+        long_running.install()
         toolset_signin.install()
         telemetry.install()
         self._runner = TurnRunner(

@@ -14,7 +14,7 @@ from google.adk.tools.function_tool import FunctionTool
 from google.adk.workflow import BaseNode
 
 from perdure.adk import seams
-from perdure.adk.declared import prefixed
+from perdure.adk.tools.declared import prefixed
 from perdure.errors import UsageError
 
 
