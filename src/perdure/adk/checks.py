@@ -22,13 +22,12 @@ from pydantic import ValidationError
 from perdure.adk import seams
 from perdure.adk.live.plugins import WATCHER
 from perdure.adk.tools.declared import known_names
-from perdure.adk.tools.stand_ins import check_stand_in, is_control_tool, unsupported
+from perdure.adk.tools.stand_ins import check_stand_in, is_control_tool
 from perdure.adk.tree import AgentNode, agents_below
 from perdure.errors import UsageError
 from perdure.session.model import JsonObject
 from perdure.session.policy import RetryPolicy, ToolEffect, ToolPolicy
 
-_NOT_YET = "which a durable flow does not support yet"
 _ROOT_MODES = ("chat", "task", "AgentMode.CHAT", "AgentMode.TASK")
 _NOT_DURABLE = ("google.adk.agents.remote_a2a_agent", "google.adk.agents.langgraph_agent")
 """Where ADK keeps agents that call something by themselves."""
@@ -99,11 +98,13 @@ def _check_agent(node: AgentNode) -> None:
                 "repeat it, so do it in a tool"
             )
     for tool in node.tools.values():
-        reason = unsupported(tool)
-        if reason is not None:
-            raise UsageError(f"{name}: tool {tool.name!r} {reason}, {_NOT_YET}; take it out of tools")
         if not is_control_tool(tool):
             check_stand_in(tool)
+
+
+def _check_policy(argument: str, name: str, policy: object) -> None:
+    if not isinstance(policy, ToolPolicy):
+        raise UsageError(f"{argument}[{name!r}] is {policy!r}; give a ToolPolicy, such as ToolPolicy(ToolEffect.READ)")
 
 
 def _check_policies(policies: Mapping[str, ToolPolicy], agents: Sequence[AgentNode]) -> None:
@@ -119,10 +120,7 @@ def _check_policies(policies: Mapping[str, ToolPolicy], agents: Sequence[AgentNo
     known = {name for node in agents for name, tool in node.tools.items() if not is_control_tool(tool)}
     known.update(*(names for names in toolsets if names is not None))
     for name, policy in policies.items():
-        if not isinstance(cast(object, policy), ToolPolicy):
-            raise UsageError(
-                f"tool_policies[{name!r}] is {policy!r}; give a ToolPolicy, such as ToolPolicy(ToolEffect.READ)"
-            )
+        _check_policy("tool_policies", name, policy)
         if name in known:
             continue
         if name in tools:
@@ -142,10 +140,7 @@ def _check_node_policies(policies: Mapping[str, ToolPolicy], nodes: Sequence[Bas
     known = {node.name for node in nodes if isinstance(node, seams.FunctionNode)}
     starts_others = any(isinstance(node, seams.FunctionNode) and node.rerun_on_resume for node in nodes)
     for name, policy in policies.items():
-        if not isinstance(cast(object, policy), ToolPolicy):
-            raise UsageError(
-                f"node_policies[{name!r}] is {policy!r}; give a ToolPolicy, such as ToolPolicy(ToolEffect.READ)"
-            )
+        _check_policy("node_policies", name, policy)
         if name not in known and not starts_others:
             raise UsageError(
                 f"node_policies names {name!r}, but the flow has no such function node (known: "

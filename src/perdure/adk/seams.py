@@ -85,7 +85,6 @@ __all__ = [
     "NodeRunner",
     "NodeTool",
     "SetModelResponseTool",
-    "SingleTurnAgentTool",
     "TaskAgentTool",
     "ToolNode",
     "Workflow",
@@ -96,7 +95,6 @@ NodeTool = _node_tool.NodeTool
 ToolNode = _ToolNode
 NodeInterruptedError = workflow_errors.NodeInterruptedError
 TaskAgentTool = agent_tool._TaskAgentTool
-SingleTurnAgentTool = agent_tool._SingleTurnAgentTool
 
 CALL_ID_PREFIX = functions.AF_FUNCTION_CALL_ID_PREFIX
 """How the ids of calls begin that ADK made up itself; it takes them out of requests to models."""
@@ -556,11 +554,6 @@ def task_of_node(loop_state: Any, node_name: str) -> Any:
     return loop_state.pending_tasks[node_name]
 
 
-def is_workflow_context(context: Context) -> bool:
-    """Whether a node runs in a workflow (not as the root agent, nor as its transfer target)."""
-    return context._workflow_scheduler is not None
-
-
 def may_start_nodes(context: Context) -> bool:
     """Whether ADK lets the node of this context start others."""
     return context._node_rerun_on_resume
@@ -840,7 +833,6 @@ SEAMS: tuple[Seam, ...] = (
     ),
     Seam("google.adk.auth.credential_manager", "CredentialManager._load_from_auth_response", ("self", "context")),
     Seam("google.adk.tools.agent_tool", "_TaskAgentTool"),
-    Seam("google.adk.tools.agent_tool", "_SingleTurnAgentTool"),
     Seam("google.adk.platform.time", "set_time_provider", ("provider",)),
     Seam("google.adk.platform.uuid", "set_id_provider", ("provider",)),
     Seam("google.adk.platform", "set_random_provider", ("provider",)),

@@ -17,8 +17,6 @@ from perdure.adk import seams
 from perdure.adk.tools.declared import prefixed
 from perdure.errors import UsageError
 
-_NOT_YET = "which a durable flow does not support yet"
-
 
 @dataclass(frozen=True, slots=True)
 class AgentNode:

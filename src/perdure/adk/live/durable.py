@@ -19,12 +19,12 @@ from google.adk.agents.invocation_context import InvocationContext
 from google.adk.agents.readonly_context import ReadonlyContext
 
 from perdure.adk.live import determinism
-from perdure.adk.live.core import BodySteps, TurnCore, current_turn, leg_prefix
+from perdure.adk.live.core import BodySteps, TurnCore, current_turn
 from perdure.adk.live.journal import ASIDE
-from perdure.adk.live.parking import TurnDropped
+from perdure.adk.models.once import record, write
 from perdure.adk.records.codec import UnknownType, decode, dumps, encode
 from perdure.adk.records.failures import decode_error, encode_error
-from perdure.errors import PayloadTooLarge, UsageError
+from perdure.errors import UsageError
 from perdure.session.model import JsonObject, Usage
 
 T = TypeVar("T")
@@ -70,8 +70,8 @@ async def durable_step(context: ReadonlyContext | InvocationContext, name: str, 
         raise UsageError("durable_step takes a name and a function without arguments")
     core.conductor.parking.guard()
     body = current_body.get() or _callback_of_call(core, context)
-    record = await (_ordered(core, name, fn) if body is None else _aside(core, body, context, name, fn))
-    return await _given(core, name, record)
+    taken = await (_ordered(core, name, fn) if body is None else _aside(core, body, context, name, fn))
+    return await _given(core, name, taken)
 
 
 def _callback_of_call(core: TurnCore, context: ReadonlyContext | InvocationContext) -> BodySteps | None:
@@ -84,16 +84,14 @@ async def _ordered(core: TurnCore, name: str, fn: Callable[[], Any]) -> JsonObje
     """A step whose place among the other records counts."""
     conductor = core.conductor
     with conductor.run(f"step {name}") as run:
-        key = f"{leg_prefix(core.start)}{run.id}"
-        recorded = await conductor.enter_model(run, key)
-        if recorded is None:
-            record: JsonObject = {"seen": conductor.seen(), **await _outcome(core, name, fn)}
-            recorded = await _written(core, key, record)
-            await conductor.settle_model(run, recorded)
-        else:
-            record = json.loads(recorded.response)
+        key = core.key(run.id)
+        call = await conductor.enter_model(run, key)
+        if call is None:
+            outcome: JsonObject = {"seen": conductor.seen(), **await _outcome(core, name, fn)}
+            call = await record(core, run, key, dumps(outcome), Usage())
         conductor.leave_model(run, key, ())
-        return record
+        taken: JsonObject = json.loads(call.response)
+        return taken
 
 
 async def _aside(
@@ -103,14 +101,15 @@ async def _aside(
     place = f"{_node_place(context)}|{name}"
     number = body.counts[place] = body.counts.get(place, 0) + 1
     lasting = f"{place}#{number}" if _node_place(context) else None
-    key = f"{ASIDE}{leg_prefix(core.start)}{body.name}|{name}#{number}"
+    key = f"{ASIDE}{core.key(body.name)}|{name}#{number}"
     if lasting is not None and lasting in core.steps:
         return cast(JsonObject, core.steps[lasting])
     text = core.conductor.journal.asides.get(key)
     if text is None:
         outcome = await _outcome(core, name, fn)
-        record = outcome if lasting is None or "error" in outcome else {**outcome, "lasting": lasting}
-        text = core.conductor.journal.asides[key] = (await _written(core, key, record)).response
+        kept = outcome if lasting is None or "error" in outcome else {**outcome, "lasting": lasting}
+        call = await write(core, key, dumps(kept), Usage(), in_body=current_body.get() is not None)
+        text = core.conductor.journal.asides[key] = call.response
     taken: JsonObject = json.loads(text)
     if "lasting" in taken:
         core.steps[taken["lasting"]] = taken
@@ -147,32 +146,16 @@ async def _outcome(core: TurnCore, name: str, fn: Callable[[], Any]) -> JsonObje
         determinism.resume(providers)
 
 
-async def _written(core: TurnCore, key: str, record: JsonObject) -> Any:
-    """Accepts the record, before anything follows from it."""
-    try:
-        return await core.log.record_model_call(key, dumps(record), Usage(), core.log.now_ms())
-    except asyncio.CancelledError:
-        core.conductor.parking.guard()
-        raise
-    except PayloadTooLarge:
-        raise
-    except Exception as failure:
-        core.conductor.fail(failure)
-        if current_body.get() is not None:
-            raise TurnDropped from failure  # out of the tool or function; its call then raises the failure itself
-        await core.conductor.parking.for_ever()
-
-
-async def _given(core: TurnCore, name: str, record: JsonObject) -> Any:
+async def _given(core: TurnCore, name: str, taken: JsonObject) -> Any:
     """What the record says.
 
     Raises:
         Exception: that ``fn`` raised.
     """
-    if "error" in record:
-        raise decode_error(record["error"])
+    if "error" in taken:
+        raise decode_error(taken["error"])
     try:
-        return decode(record["value"])
+        return decode(taken["value"])
     except UnknownType as error:
         core.conductor.fail_replay(f"durable step {name!r}", f"a value of class {error}", "no such class")
         await core.conductor.parking.for_ever()

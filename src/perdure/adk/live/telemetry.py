@@ -18,14 +18,13 @@ from opentelemetry import _logs, metrics, trace
 
 from perdure.adk import seams
 from perdure.adk.live.core import current_turn
-
-_INSTALLED = "_perdure_installed"
+from perdure.adk.marks import is_ours, ours
 
 
 def install() -> None:
     """Makes ADK open its spans of model calls through here, once per process."""
     original = seams.use_inference_span()
-    if getattr(original, _INSTALLED, False):
+    if is_ours(original):
         return
 
     @asynccontextmanager
@@ -38,8 +37,7 @@ def install() -> None:
         async with original(llm_request, invocation_context, model_response_event) as span:
             yield span
 
-    setattr(use_inference_span, _INSTALLED, True)
-    seams.set_use_inference_span(use_inference_span)
+    seams.set_use_inference_span(ours(use_inference_span))
 
 
 def is_heard() -> bool:

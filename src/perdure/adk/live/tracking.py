@@ -20,26 +20,20 @@ from google.genai import types
 from perdure.adk import seams
 from perdure.adk.live.core import TurnCore, turn_of
 from perdure.adk.live.runs import current_run, streamed
+from perdure.adk.marks import is_ours, ours
 from perdure.adk.tools.answers import answer_to_failure
 from perdure.adk.tools.stand_ins import is_control_tool, is_durable, make_tools_durable
 from perdure.session.runner import ControlCall
 
-_INSTALLED = "_perdure_installed"
-
 
 def install() -> None:
     """Makes ADK run agents and tool calls through here, once per process."""
-    if getattr(seams.agent_run_method(), _INSTALLED, False):
+    if is_ours(seams.agent_run_method()):
         return
-    seams.set_agent_run_method(_installed(_follow_agents(seams.agent_run_method())))
-    seams.set_call_batch_function(_installed(_follow_batches(seams.call_batch_function())))
-    seams.set_call_function(_installed(_follow_calls(seams.call_function())))
-    seams.set_tool_error_function(_installed(_answer_failures(seams.tool_error_function())))
-
-
-def _installed(function: Any) -> Any:
-    setattr(function, _INSTALLED, True)
-    return function
+    seams.set_agent_run_method(ours(_follow_agents(seams.agent_run_method())))
+    seams.set_call_batch_function(ours(_follow_batches(seams.call_batch_function())))
+    seams.set_call_function(ours(_follow_calls(seams.call_function())))
+    seams.set_tool_error_function(ours(_answer_failures(seams.tool_error_function())))
 
 
 def _follow_agents(original: seams.RunAgent) -> seams.RunAgent:

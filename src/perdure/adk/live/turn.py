@@ -153,7 +153,7 @@ class AdkLiveTurn:
         else:
             assert isinstance(run, ToolRun)
             attempting, variables = (
-                run_attempt(call, run, attempt, approval, self._sync_tools, self._conductor.journal.asides),
+                run_attempt(call, run, approval, self._sync_tools, self._conductor.journal.asides),
                 run.context,
             )
         body = call.body = asyncio.get_running_loop().create_task(

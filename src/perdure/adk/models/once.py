@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 from typing import cast
 
 from perdure.adk.live.core import TurnCore
+from perdure.adk.live.parking import TurnDropped
 from perdure.adk.live.runs import Run
 from perdure.adk.records.codec import dumps
 from perdure.adk.records.failures import decode_error, encode_error
@@ -44,7 +45,7 @@ async def once(
         call = await core.conductor.enter_model(run, key)
         if call is None:
             result = await _produced(produce)
-            result = {"seen": core.conductor.seen(), **result}  # first of all: ``live.journal`` looks for it
+            result = {"seen": core.conductor.seen(), **result}  # first of all: ``journal`` looks for it there
             call = await record(core, run, key, dumps(result), usage())
     recorded: JsonObject = json.loads(call.response)
     error = recorded.get("error")
@@ -66,15 +67,30 @@ async def record(core: TurnCore, run: Run, key: str, response: str, usage: Usage
     Raises:
         PayloadTooLarge: it is larger than the store takes.
     """
+    call = await write(core, key, response, usage)
+    await core.conductor.settle_model(run, call)
+    return call
+
+
+async def write(core: TurnCore, key: str, response: str, usage: Usage, *, in_body: bool = False) -> ModelCall:
+    """Writes a record, before anything follows from it.
+
+    Args:
+        in_body: of a tool or function, which has to end before its call can raise what went wrong.
+
+    Raises:
+        PayloadTooLarge: it is larger than the store takes.
+        TurnDropped: the engine could not write it, ``in_body``; anyone else parks.
+    """
     try:
-        call = await core.log.record_model_call(key, response, usage, core.log.now_ms())
+        return await core.log.record_model_call(key, response, usage, core.log.now_ms())
     except asyncio.CancelledError:
         core.conductor.parking.guard()
         raise
     except PayloadTooLarge:
         raise  # the application's doing: its callbacks may see it
-    except Exception as failure:  # noqa: BLE001  (the engine's trouble: no callback may swallow it)
+    except Exception as failure:  # the engine's trouble: no callback may swallow it
         core.conductor.fail(failure)
+        if in_body:
+            raise TurnDropped from failure
         await core.conductor.parking.for_ever()
-    await core.conductor.settle_model(run, call)
-    return call

@@ -25,6 +25,7 @@ from perdure.adk import seams
 from perdure.adk.live import determinism
 from perdure.adk.live.core import TurnCore, turn_of
 from perdure.adk.live.runs import current_run
+from perdure.adk.marks import is_ours, ours
 from perdure.adk.models.once import record
 from perdure.adk.models.retries import is_transient
 from perdure.adk.models.usage import usage_of
@@ -32,13 +33,11 @@ from perdure.adk.records.failures import decode_error, encode_error
 from perdure.adk.tools.stand_ins import make_tools_durable
 from perdure.session.model import JsonObject, Usage
 
-_INSTALLED = "_perdure_installed"
-
 
 class _Recorded(BaseModel):
     """The record of a model call: its final responses, and the error that it ended with.
 
-    ``seen`` is the first field, where ``live.journal`` looks for it.
+    ``seen`` is the first field, where ``journal`` looks for it.
     """
 
     model_config = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64", ser_json_inf_nan="strings")
@@ -66,7 +65,7 @@ class _Attempts:
 def install() -> None:
     """Makes ADK ask for its models through here, once per process."""
     original = seams.get_llm_method()
-    if getattr(original, _INSTALLED, False):
+    if is_ours(original):
         return
 
     async def _get_llm(self: BaseLlmFlow, invocation_context: InvocationContext) -> BaseLlm:
@@ -74,8 +73,7 @@ def install() -> None:
         core = turn_of(invocation_context)
         return llm if core is None else DurableModel.around(llm, core, invocation_context)
 
-    setattr(_get_llm, _INSTALLED, True)
-    seams.set_get_llm_method(_get_llm)
+    seams.set_get_llm_method(ours(_get_llm))
 
 
 class DurableModel(BaseLlm):

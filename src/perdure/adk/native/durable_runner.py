@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import copy
-import logging
 from collections.abc import AsyncGenerator, Generator
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
@@ -38,8 +37,6 @@ from perdure.client import AgentSessionClient
 from perdure.engine.base import Engine
 from perdure.session.model import AgentSnapshot, JsonValue
 from perdure.store.base import NewFork
-
-_logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)

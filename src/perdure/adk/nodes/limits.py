@@ -13,7 +13,7 @@ from typing import Any
 from google.adk.agents.context import Context
 
 from perdure.adk import seams
-from perdure.adk.live.core import TurnCore, current_turn, leg_prefix
+from perdure.adk.live.core import TurnCore, current_turn
 from perdure.adk.live.runs import RunState, current_run
 from perdure.adk.records.codec import dumps
 from perdure.adk.records.failures import OUTCOME_UNKNOWN, RecordedError
@@ -41,7 +41,7 @@ def follow_limits(original: Any) -> Any:
 async def _under_limit(core: TurnCore, runner: seams.NodeRunner, ctx: Context, node_input: Any, timeout: float) -> None:
     run = current_run.get()
     assert run is not None, "a node runs in a run"
-    key = f"{leg_prefix(core.start)}{run.id}|timeout#{ctx.attempt_count}"
+    key = core.key(f"{run.id}|timeout#{ctx.attempt_count}")
     work = asyncio.ensure_future(seams.run_of_node(runner, ctx, node_input))
     limit = asyncio.ensure_future(_limit(core, key, timeout))
     try:

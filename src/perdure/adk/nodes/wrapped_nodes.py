@@ -24,6 +24,7 @@ from perdure.adk import seams
 from perdure.adk.live.calls import Call
 from perdure.adk.live.core import TurnCore, current_turn
 from perdure.adk.live.runs import current_run
+from perdure.adk.marks import is_ours, ours
 from perdure.adk.nodes.bodies import NodeRun
 from perdure.adk.nodes.gaps import current_ticket, follow_end, follow_schedule, follow_start
 from perdure.adk.nodes.limits import follow_limits, follow_retries
@@ -43,27 +44,20 @@ from perdure.session.model import (
 )
 from perdure.session.runner import CallRecord, CallRequest
 
-_INSTALLED = "_perdure_installed"
-
 Values = AsyncGenerator[Any, None]
 
 
 def install() -> None:
     """Makes ADK run nodes through here, once per process."""
-    if getattr(seams.node_run_method(), _INSTALLED, False):
+    if is_ours(seams.node_run_method()):
         return
-    seams.set_node_run_method(_installed(_follow_runs(seams.node_run_method())))
-    seams.set_function_node_method(_installed(_run_functions(seams.function_node_method())))
-    seams.set_tool_node_method(_installed(_run_tools(seams.tool_node_method())))
+    seams.set_node_run_method(ours(_follow_runs(seams.node_run_method())))
+    seams.set_function_node_method(_run_as(_durable, seams.function_node_method()))
+    seams.set_tool_node_method(_run_as(_with_stand_in, seams.tool_node_method()))
     starts, ends, schedules = seams.workflow_methods()
     seams.set_workflow_methods(follow_start(starts), follow_end(ends), follow_schedule(schedules))
     seams.set_run_of_node_under_timeout(follow_limits(seams.run_of_node_under_timeout()))
     seams.set_retry_method(follow_retries(seams.retry_method()))
-
-
-def _installed(function: Any) -> Any:
-    setattr(function, _INSTALLED, True)
-    return function
 
 
 def _follow_runs(original: Callable[..., Awaitable[Context]]) -> Any:
@@ -95,27 +89,22 @@ def _is_of_generator(call: GeneratorCall | None, runner: seams.NodeRunner) -> bo
     return call is not None and seams.parent_of(runner) is call.context
 
 
-def _run_tools(original: Any) -> Any:
+def _run_as(in_turn: Callable[[TurnCore, Any, Context], object], original: Callable[..., Values]) -> Any:
+    """Around the ``_run_impl`` of a class of nodes: ``in_turn`` gives the node that runs for another in a turn."""
+
     @wraps(original)
-    async def _run_impl(self: seams.ToolNode, *, ctx: Context, node_input: Any) -> Values:
-        node = self if current_turn.get() is None else self.model_copy(update={"tool": stand_in_for(self.tool)})
-        async with aclosing(original(node, ctx=ctx, node_input=node_input)) as values:
-            async for value in values:
-                yield value
-
-    return _run_impl
-
-
-def _run_functions(original: Any) -> Any:
-    @wraps(original)
-    async def _run_impl(self: seams.FunctionNode, *, ctx: Context, node_input: Any) -> Values:
+    async def _run_impl(self: object, *, ctx: Context, node_input: Any) -> Values:
         core = current_turn.get()
-        node = self if core is None else _durable(core, self, ctx)
+        node = self if core is None else in_turn(core, self, ctx)
         async with aclosing(original(node, ctx=ctx, node_input=node_input)) as values:
             async for value in values:
                 yield value
 
     return _run_impl
+
+
+def _with_stand_in(core: TurnCore, node: seams.ToolNode, context: Context) -> seams.ToolNode:
+    return node.model_copy(update={"tool": stand_in_for(node.tool)})
 
 
 def _durable(core: TurnCore, node: seams.FunctionNode, context: Context) -> seams.FunctionNode:

@@ -26,7 +26,6 @@ from perdure.session.runner import Approval, ToolOutcome, ToolRaised, ToolSuccee
 async def run_attempt(
     call: Call,
     run: ToolRun,
-    attempt: int,
     approval: Approval | None,
     sync_tools: SyncTools | None,
     asides: Mapping[str, str],

@@ -74,24 +74,10 @@ def stand_in_for(tool: BaseTool) -> BaseTool:
     return tool if is_durable(tool) or is_control_tool(tool) else _stand_in(tool)
 
 
-def unsupported(tool: BaseTool) -> str | None:
-    """Why the tool cannot be made durable; ``None`` when it can."""
-    return None
-
-
 def make_tools_durable(tools: dict[str, BaseTool]) -> None:
-    """Puts stand-ins into a request's tools for those that become steps.
-
-    Raises:
-        UsageError: a tool that was listed at run time cannot be made durable.
-    """
+    """Puts stand-ins into a request's tools for those that become steps."""
     for name, tool in tools.items():
-        if is_durable(tool) or is_control_tool(tool):
-            continue
-        reason = unsupported(tool)
-        if reason is not None:
-            raise UsageError(f"tool {name!r} {reason}; a durable flow does not support that yet: take it out of tools")
-        tools[name] = _stand_in(tool)
+        tools[name] = stand_in_for(tool)
 
 
 def check_stand_in(tool: BaseTool) -> None:
@@ -188,7 +174,7 @@ current_generator: ContextVar[GeneratorCall | None] = ContextVar("perdure_curren
 """The call whose function ADK is about to run as a node."""
 
 
-async def _run_generator(self: BaseTool, core: TurnCore, args: dict[str, Any], tool_context: ToolContext) -> Any:
+async def _run_generator(self: BaseTool, args: dict[str, Any], tool_context: ToolContext) -> Any:
     """Lets the tool prepare its call; the function that it then runs as a node is the step (see ``nodes``)."""
     token = current_generator.set(GeneratorCall(tool_behind(self), args, tool_context))
     try:
@@ -206,7 +192,7 @@ async def _run_async(self: BaseTool, *, args: dict[str, Any], tool_context: Tool
     core.conductor.parking.guard()
     call_id = tool_context.function_call_id or ""
     if seams.is_generator_tool(tool):
-        return await _run_generator(self, core, args, tool_context)
+        return await _run_generator(self, args, tool_context)
     if _lacks_arguments(core, tool, call_id, args):
         return await tool.run_async(args=args, tool_context=tool_context)
     give_idempotency_key(tool_context)

@@ -16,18 +16,17 @@ from perdure.adk import seams
 from perdure.adk.live import determinism
 from perdure.adk.live.core import TurnCore, turn_of
 from perdure.adk.live.runs import current_run
+from perdure.adk.marks import is_ours, ours
 from perdure.adk.models.once import once
 from perdure.adk.tools.declared import is_local
 from perdure.adk.tools.listings import from_record, to_record
 from perdure.session.model import JsonObject, JsonValue
 
-_INSTALLED = "_perdure_installed"
-
 
 def install() -> None:
     """Makes ADK list its toolsets through here, once per process."""
     original = seams.list_toolset_method()
-    if getattr(original, _INSTALLED, False):
+    if is_ours(original):
         return
 
     async def get_tools_with_prefix(
@@ -38,8 +37,7 @@ def install() -> None:
             return await original(self, readonly_context)
         return await _Listing(core, self, readonly_context, original).tools()
 
-    setattr(get_tools_with_prefix, _INSTALLED, True)
-    seams.set_list_toolset_method(get_tools_with_prefix)
+    seams.set_list_toolset_method(ours(get_tools_with_prefix))
 
 
 class _Listing:

@@ -19,20 +19,19 @@ from google.adk.auth.auth_credential import AuthCredential, AuthCredentialTypes,
 from perdure.adk import seams
 from perdure.adk.live.core import TurnCore, current_turn
 from perdure.adk.live.journal import ASIDE
+from perdure.adk.marks import is_ours, ours
 from perdure.session.model import NO_USAGE
-
-_INSTALLED = "_perdure_installed"
 
 
 def install() -> None:
     """Makes ADK exchange and refresh tokens through here, once per process."""
     original = seams.token_methods()
-    if getattr(original.exchange, _INSTALLED, False):
+    if is_ours(original.exchange):
         return
 
     async def exchange(self: Any, auth_credential: AuthCredential, auth_scheme: Any = None) -> seams.ExchangeResult:
         core = current_turn.get()
-        key = _exchange_key(auth_credential, auth_scheme)
+        key = _exchange_key(auth_credential)
         if core is None or key is None:
             return await original.exchange(self, auth_credential, auth_scheme)
         async with core.tokens:
@@ -46,7 +45,7 @@ def install() -> None:
 
     def exchange_sync(self: Any, auth_credential: AuthCredential, auth_scheme: Any = None) -> seams.ExchangeResult:
         core = current_turn.get()
-        key = _exchange_key(auth_credential, auth_scheme)
+        key = _exchange_key(auth_credential)
         if core is None or key is None:
             return original.exchange_sync(self, auth_credential, auth_scheme)
         if not _runs_in(core.loop):
@@ -90,8 +89,7 @@ def install() -> None:
             core.conductor.parking.guard()
             raise
 
-    setattr(exchange, _INSTALLED, True)
-    seams.set_token_methods(seams.TokenMethods(exchange, exchange_sync, refresh, load_from_auth_response))
+    seams.set_token_methods(seams.TokenMethods(ours(exchange), exchange_sync, refresh, load_from_auth_response))
 
 
 async def written() -> None:
@@ -118,7 +116,7 @@ def _oauth2_of(credential: AuthCredential) -> OAuth2Auth | None:
     return credential.oauth2 if credential.auth_type in oauth else None
 
 
-def _exchange_key(credential: AuthCredential, scheme: Any) -> str | None:
+def _exchange_key(credential: AuthCredential) -> str | None:
     """``None``: there is nothing to exchange that could be exchanged only once."""
     oauth2 = _oauth2_of(credential)
     if oauth2 is None or oauth2.access_token or not (oauth2.auth_code or oauth2.auth_response_uri):
@@ -158,7 +156,7 @@ async def record_aside(core: TurnCore, key: str, text: str) -> None:
     """Records something that a replay looks up when it needs it, before anything follows from it.
 
     Args:
-        key: begins with ``live.journal.ASIDE``.
+        key: begins with ``journal.ASIDE``.
     """
     try:
         await core.log.record_model_call(key, text, NO_USAGE, core.log.now_ms())

@@ -27,11 +27,10 @@ from google.genai import types
 from perdure.adk import seams
 from perdure.adk.live.core import TurnCore, current_turn
 from perdure.adk.live.runs import current_run, entered
+from perdure.adk.marks import is_ours, ours
 from perdure.adk.records.history import USER
 from perdure.session.model import InterruptKind, JsonObject, RecordStatus
 from perdure.session.runner import Answer, Question, QuestionWait
-
-_INSTALLED = "_perdure_installed"
 
 
 @dataclass(slots=True, eq=False)
@@ -51,7 +50,7 @@ _as_adk: ContextVar[bool] = ContextVar("perdure_pauses_as_adk", default=False)
 def install() -> None:
     """Makes ADK wait for long-running tools through here, once per process."""
     original = seams.pausing_functions()
-    if getattr(original.run_flow, _INSTALLED, False):
+    if is_ours(original.run_flow):
         return
 
     @wraps(original.run_flow)
@@ -92,9 +91,8 @@ def install() -> None:
             interrupts -= core.long_running & (event.long_running_tool_ids or set())
             interrupts |= {call.id for call in first_results(core, event) if call.id}
 
-    setattr(run_async, _INSTALLED, True)
     seams.set_pausing_functions(
-        seams.PausingFunctions(run_async, decide_step_resume, should_pause_invocation, track_event_in_context)
+        seams.PausingFunctions(ours(run_async), decide_step_resume, should_pause_invocation, track_event_in_context)
     )
 
 

@@ -23,19 +23,18 @@ from perdure.adk.live import determinism
 from perdure.adk.live.core import TurnCore, current_turn
 from perdure.adk.live.journal import ASIDE
 from perdure.adk.live.runs import Run, current_run
+from perdure.adk.marks import is_ours, ours
 from perdure.adk.tools.scopes import path_of
 from perdure.adk.waits import signin
 from perdure.adk.waits.credentials import record_aside
 from perdure.session.model import InterruptKind
 from perdure.session.runner import Answer, Question, QuestionWait
 
-_INSTALLED = "_perdure_installed"
-
 
 def install() -> None:
     """Makes ADK sign toolsets in through here, once per process."""
     original = seams.resolve_toolset_auth()
-    if getattr(original, _INSTALLED, False):
+    if is_ours(original):
         return
 
     @wraps(original)
@@ -45,8 +44,7 @@ def install() -> None:
             return original(invocation_context, agent)
         return _nothing_but(_sign_in(core, original, invocation_context, agent))
 
-    setattr(resolve, _INSTALLED, True)
-    seams.set_resolve_toolset_auth(resolve)
+    seams.set_resolve_toolset_auth(ours(resolve))
 
 
 async def _nothing_but(work: Awaitable[None]) -> AsyncGenerator[Event, None]:
