@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from datetime import timedelta
 
 # ADK's documentation imports StreamingMode from here, though the module does not say that it exports it.
@@ -183,7 +183,7 @@ class AdkAgentRunner:
             session=session,
             clock=clock,
             conductor=conductor,
-            outbox=Outbox(start.turn_id, start.leg_length, stored),
+            outbox=Outbox(start.turn_id, start.leg_length, stored, _ids_of_earlier_turns(session)),
             carry=carry,
             steps={**carry.steps, **lasting_steps(conductor.journal.asides)},
         )
@@ -268,3 +268,9 @@ class AdkAgentRunner:
 def _toolsets_of(agents: Sequence[AgentNode], policies: Mapping[str, ToolPolicy]) -> DeclaredToolsets:
     known = {name for node in agents for name in node.tools}
     return DeclaredToolsets([toolset for node in agents for toolset in node.toolsets], policies.keys() - known)
+
+
+def _ids_of_earlier_turns(session: Session) -> Callable[[str], bool]:
+    """Tells the invocation ids of a session's events as they are now."""
+    count = len(session.events)
+    return lambda invocation_id: any(event.invocation_id == invocation_id for event in session.events[:count])

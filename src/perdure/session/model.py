@@ -19,7 +19,7 @@ than it buys; the codec checks.)"""
 JsonObject = dict[str, Any]
 
 OUTCOME_UNKNOWN_TOOL_RESULT = (
-    "The outcome of this tool call is unknown: it started, and its result was never received. The action may or may "
+    "The outcome of this tool call is unknown: it started, and it came to no result. The action may or may "
     "not have happened. Do not repeat it; check first, or ask the user."
 )
 """What the model sees for a call that may have happened."""

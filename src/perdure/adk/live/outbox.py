@@ -6,7 +6,7 @@ that makes them: so a message is neither stored twice nor left out, should branc
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from google.adk.events.event import Event
 
@@ -21,10 +21,18 @@ class Outbox:
     Args:
         first: the ordinal of the first message of this leg.
         stored: the messages that this leg has stored.
+        is_earlier: whether an earlier turn of the session had this invocation id.
     """
 
-    def __init__(self, turn_id: str, first: int = 0, stored: Sequence[Event] = ()) -> None:
+    def __init__(
+        self,
+        turn_id: str,
+        first: int = 0,
+        stored: Sequence[Event] = (),
+        is_earlier: Callable[[str], bool] = lambda invocation_id: False,
+    ) -> None:
         self._turn_id = turn_id
+        self._is_earlier = is_earlier
         self._first = first
         self._stored = list(stored)
         self._missing = dict(enumerate(stored))
@@ -56,7 +64,8 @@ class Outbox:
             ValueNotStorable: it carries a value that has no JSON form.
             FrameworkDrift: ADK runs the turn under another id.
         """
-        if self.count == 0 and event.invocation_id != self._turn_id:
+        # ADK runs a turn that goes on with a paused task under the invocation id of that task.
+        if self.count == 0 and event.invocation_id != self._turn_id and not self._is_earlier(event.invocation_id):
             raise seams.drifted(
                 seams.INVOCATION_ID,
                 f"the invocation has the id {event.invocation_id!r}, not the first one that its id provider gives",

@@ -168,7 +168,7 @@ def _node_run(
         variables=contextvars.copy_context(),
     )
     context.function_call_id = run.call_id
-    give_idempotency_key(context)
+    give_idempotency_key(context, core.start.turn_id)
     return run
 
 

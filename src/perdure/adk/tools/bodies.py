@@ -20,7 +20,11 @@ from perdure.adk.tools.outcomes import AttemptBaseline, bare_failure, capture_fa
 from perdure.adk.tools.threads import SyncTools
 from perdure.adk.waits import credentials
 from perdure.errors import NonDeterminismError, ToolExecutionError, UsageError
+from perdure.session.policy import ToolEffect
 from perdure.session.runner import Approval, ToolOutcome, ToolRaised, ToolSucceeded
+
+_HAS_RUN = "(The tool has run all the same: do not repeat the call without checking.)"
+"""What the model is told of a write whose result cannot be kept."""
 
 
 async def run_attempt(
@@ -120,4 +124,7 @@ def _refused(call: Call, refusal: UsageError) -> ToolRaised:
     """What the tool gave cannot be kept: the call fails, and nothing of the attempt counts."""
     _take_back(call)
     text = call.live_outcome = bare_failure(refusal)
-    return ToolRaised(error_info(refusal), final=True, outcome=text)
+    error = error_info(refusal)
+    if call.request is not None and call.request.effect is not ToolEffect.READ:
+        error = error.model_copy(update={"message": f"{error.message} {_HAS_RUN}"})
+    return ToolRaised(error, final=True, outcome=text)

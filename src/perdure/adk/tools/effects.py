@@ -6,7 +6,10 @@ from collections.abc import Iterator, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from google.adk.tools import request_input  # type: ignore[attr-defined]  # exported lazily
 from google.adk.tools.base_tool import BaseTool
+from google.adk.tools.function_tool import FunctionTool
+from google.adk.tools.get_user_choice_tool import get_user_choice
 from google.adk.tools.load_artifacts_tool import LoadArtifactsTool
 from google.adk.tools.load_mcp_resource_tool import LoadMcpResourceTool
 from google.adk.tools.load_memory_tool import LoadMemoryTool
@@ -29,12 +32,17 @@ IDEMPOTENCY_KEY_CUSTOM_METADATA_KEY: Final = "perdure_idempotency_key"
 
 _NODE = ToolPolicy(ToolEffect.IDEMPOTENT_WRITE)
 _READS_OF_ADK: tuple[type[BaseTool], ...] = (LoadArtifactsTool, LoadMcpResourceTool, LoadMemoryTool, PreloadMemoryTool)
+_ASKS_OF_ADK = (get_user_choice, request_input.func)
+"""Functions of ADK's tools that ask the user something, and do nothing else."""
 _ONCE = RetryPolicy(max_attempts=1)
+_TURN_ID = "_perdure_turn_id"
 
 
 def idempotency_key_for_tool_call(tool_context: ToolContext) -> str:
     """The idempotency key of a tool call: ``<session id>/<turn id>/<tool call id>``, the same for every attempt."""
-    return f"{tool_context.session.id}/{tool_context.invocation_id}/{tool_context.function_call_id}"
+    # ADK gives a turn that goes on with a paused task the invocation id of that task.
+    turn_id = getattr(tool_context, _TURN_ID, tool_context.invocation_id)
+    return f"{tool_context.session.id}/{turn_id}/{tool_context.function_call_id}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +59,7 @@ class ToolRules:
         policy = self.policies.get(tool.name)
         if policy is not None:
             return policy
-        if isinstance(tool, _READS_OF_ADK):
+        if isinstance(tool, _READS_OF_ADK) or (isinstance(tool, FunctionTool) and tool.func in _ASKS_OF_ADK):
             return ToolPolicy(ToolEffect.READ)
         return ToolPolicy(hinted_effect(tool) or self.default_effect)
 
@@ -112,7 +120,8 @@ class KeyedContext(ToolContext):
         return _CallMetadata(shared, idempotency_key_for_tool_call(self))  # type: ignore[return-value]  # reads as a dict
 
 
-def give_idempotency_key(tool_context: ToolContext) -> None:
+def give_idempotency_key(tool_context: ToolContext, turn_id: str) -> None:
     """Puts the call's idempotency key into its context's metadata."""
+    setattr(tool_context, _TURN_ID, turn_id)
     if type(tool_context) is ToolContext:
         tool_context.__class__ = KeyedContext

@@ -195,7 +195,7 @@ async def _run_async(self: BaseTool, *, args: dict[str, Any], tool_context: Tool
         return await _run_generator(self, args, tool_context)
     if _lacks_arguments(core, tool, call_id, args):
         return await tool.run_async(args=args, tool_context=tool_context)
-    give_idempotency_key(tool_context)
+    give_idempotency_key(tool_context, core.start.turn_id)
     arguments = recorded_arguments(tool, args)
     run = current_run.get()
     assert run is not None, "a tool is called in the run of an agent"

@@ -76,6 +76,8 @@ def install() -> None:
         core = current_turn.get()
         if core is None or _as_adk.get():
             return original.should_pause(self, event)
+        if event.partial:
+            return False  # the calls of a streamed response are those of its last event
         if first_results(core, event):
             return True
         if event.long_running_tool_ids and event.long_running_tool_ids <= core.long_running:
@@ -88,6 +90,7 @@ def install() -> None:
         core = current_turn.get()
         if core is not None:
             interrupts = seams.interrupts_of(ctx)
+            interrupts -= (event.long_running_tool_ids or set()) if event.partial else set()
             interrupts -= core.long_running & (event.long_running_tool_ids or set())
             interrupts |= {call.id for call in first_results(core, event) if call.id}
 
