@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from google.adk.tools import request_input  # type: ignore[attr-defined]  # exported lazily
 from google.adk.tools.base_tool import BaseTool
 from google.adk.tools.function_tool import FunctionTool
 from google.adk.tools.get_user_choice_tool import get_user_choice
@@ -16,6 +15,7 @@ from google.adk.tools.load_memory_tool import LoadMemoryTool
 from google.adk.tools.preload_memory_tool import PreloadMemoryTool
 from google.adk.tools.tool_context import ToolContext
 
+from perdure.adk import seams
 from perdure.adk.tools.listings import hinted_effect
 from perdure.session.policy import (
     DEFAULT_RETRY,
@@ -32,8 +32,6 @@ IDEMPOTENCY_KEY_CUSTOM_METADATA_KEY: Final = "perdure_idempotency_key"
 
 _NODE = ToolPolicy(ToolEffect.IDEMPOTENT_WRITE)
 _READS_OF_ADK: tuple[type[BaseTool], ...] = (LoadArtifactsTool, LoadMcpResourceTool, LoadMemoryTool, PreloadMemoryTool)
-_ASKS_OF_ADK = (get_user_choice, request_input.func)
-"""Functions of ADK's tools that ask the user something, and do nothing else."""
 _ONCE = RetryPolicy(max_attempts=1)
 _TURN_ID = "_perdure_turn_id"
 
@@ -59,7 +57,7 @@ class ToolRules:
         policy = self.policies.get(tool.name)
         if policy is not None:
             return policy
-        if isinstance(tool, _READS_OF_ADK) or (isinstance(tool, FunctionTool) and tool.func in _ASKS_OF_ADK):
+        if isinstance(tool, _READS_OF_ADK) or _only_asks(tool):
             return ToolPolicy(ToolEffect.READ)
         return ToolPolicy(hinted_effect(tool) or self.default_effect)
 
@@ -75,6 +73,12 @@ class ToolRules:
         """Whether a tool that runs an agent waits for a person first: if a policy says so.  It has no effect itself."""
         policy = self.policies.get(tool.name)
         return policy is not None and self.asks_for_approval(policy)
+
+
+def _only_asks(tool: BaseTool) -> bool:
+    """Whether the tool is one of ADK's that ask the user something, and do nothing else."""
+    is_choice = isinstance(tool, FunctionTool) and tool.func is get_user_choice
+    return is_choice or (tool.is_long_running and tool.name == seams.REQUEST_INPUT)
 
 
 def retry_of(policy: ToolPolicy) -> RetryPolicy:
