@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import socket
+from collections.abc import Callable, Generator, Sequence
+from contextlib import closing
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +13,7 @@ import pytest
 from google.adk.agents import LlmAgent
 from google.adk.agents.callback_context import CallbackContext
 from google.adk.apps.app import App
-from google.adk.artifacts import BaseArtifactService, FileArtifactService, InMemoryArtifactService
+from google.adk.artifacts import BaseArtifactService, FileArtifactService, GcsArtifactService, InMemoryArtifactService
 from google.adk.events.event import Event
 from google.adk.memory import InMemoryMemoryService
 from google.adk.memory.memory_entry import MemoryEntry
@@ -135,11 +138,39 @@ def keeping(artifact_service: BaseArtifactService, memory_service: Notes | None 
     return World(model, agent, log, services=services)
 
 
-@pytest.mark.parametrize("kind", ["memory", "file", "bucket"])
-async def test_artifacts_are_saved_as_on_plain_adk(kind: str, tmp_path: Path) -> None:
+@pytest.fixture
+def object_store(monkeypatch: pytest.MonkeyPatch) -> Generator[Callable[[str], BaseArtifactService]]:
+    """A local server that speaks the protocol of Google's object store; makes ADK's own service for a bucket of it."""
+    with closing(socket.create_server(("127.0.0.1", 0))) as free:
+        port = free.getsockname()[1]
+    # None of these three has types.
+    create_server: Any = import_module("gcp_storage_emulator.server").create_server
+    storage: Any = import_module("google.cloud.storage")
+    nobody: Any = import_module("google.auth.credentials").AnonymousCredentials
+    server = create_server("127.0.0.1", port, in_memory=True)
+    server.start()
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", f"http://127.0.0.1:{port}")
+
+    def service_of(bucket: str) -> BaseArtifactService:
+        options: dict[str, Any] = {"credentials": nobody(), "project": "perdure"}
+        storage.Client(**options).create_bucket(bucket)
+        return GcsArtifactService(bucket, **options)
+
+    try:
+        yield service_of
+    finally:
+        server.stop()
+
+
+@pytest.mark.parametrize("kind", ["memory", "file", "bucket", "object store"])
+async def test_artifacts_are_saved_as_on_plain_adk(
+    kind: str, tmp_path: Path, object_store: Callable[[str], BaseArtifactService]
+) -> None:
     folders = iter(range(9))
 
     def service() -> BaseArtifactService:
+        if kind == "object store":
+            return object_store(f"bucket-{next(folders)}")
         if kind == "file":
             return FileArtifactService(root_dir=str(tmp_path / str(next(folders))))
         return InMemoryArtifactService() if kind == "memory" else Bucket()
