@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from pathlib import Path
@@ -344,6 +345,7 @@ def test_run_without_an_event_loop(tmp_path: Path) -> None:
     events = list(runner.run(user_id=USER, session_id=SESSION, new_message=words("go")))
     assert [call.name for event in events for call in event.get_function_calls()][-1] == "adk_request_confirmation"
     asyncio.run(runner.close())
+    assert not [thread.name for thread in threading.enumerate() if thread.name.startswith("perdure")]
 
 
 async def test_run_debug(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

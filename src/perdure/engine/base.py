@@ -41,6 +41,13 @@ class Engine(Protocol):
 
     async def close(self) -> None: ...
 
+    def abandon(self) -> None:
+        """Lets go of the store although the event loop in which the engine was opened is gone.  Blocks.
+
+        For others its workers have died with that loop.
+        """
+        ...
+
     async def __aenter__(self) -> Self: ...
 
     async def __aexit__(

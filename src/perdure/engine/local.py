@@ -82,6 +82,12 @@ class LocalEngine:
             self._hub.look_everywhere()  # Who still waits finds the engine closed.
             await self._release()
 
+    def abandon(self) -> None:
+        if self._open:
+            self._open = False
+            self._workers.clear()
+            self._store.abandon()
+
     async def __aenter__(self) -> Self:
         return await self.open()
 

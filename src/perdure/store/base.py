@@ -166,6 +166,13 @@ class SessionStore(Protocol):
         """Finishes the writes that were handed in, and lets go of everything."""
         ...
 
+    def abandon(self) -> None:
+        """Lets go of everything although the event loop in which the store was opened is gone.  Blocks.
+
+        What was handed in and not finished is as if the process had died.
+        """
+        ...
+
     def listen(self, listener: Listener) -> Callable[[], None]:
         """Calls ``listener`` after every write of any process; returns the function that ends this."""
         ...

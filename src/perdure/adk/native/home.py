@@ -73,6 +73,8 @@ class EngineHome:
         if not self._loop.is_closed():
             raise WrongCall("the engine is open in another event loop; use it there, or close it there first")
         # What ran in that loop was cut off with it, as if the process had died.
+        if self._engine is not None and isinstance(self._given, str):
+            self._engine.abandon()
         self._forget()
         self._stack, self._changing = AsyncExitStack(), asyncio.Lock()
 

@@ -136,6 +136,18 @@ class SqliteStore:
         self._locks.close()
         self._commits = writer.commits
 
+    def abandon(self) -> None:
+        """Lets go of everything although the event loop in which the store was opened is gone.  Blocks."""
+        if self._open is None:
+            return
+        writer, readers, notices = self._open
+        self._open = None
+        writer.stop()
+        readers.stop()
+        notices.close()
+        self._locks.close()
+        self._commits = writer.commits
+
     @property
     def _writer(self) -> Writer:
         return self._opened()[0]
