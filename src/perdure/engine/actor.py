@@ -313,6 +313,8 @@ class SessionActor:
         draft.attach(NOTHING if stale else arrival.attachment)
         for command in commands:
             if isinstance(command, EndTurn) and command.status is not TurnStatus.COMPLETED:
+                if draft.book is not None:
+                    draft.book.sealed = True
                 draft.add_messages(await self._closing_messages(draft, command))
             draft.take(command)
         return commands
@@ -413,6 +415,7 @@ class SessionActor:
             self._feed,
             fresh=book.is_new,
             flush_soon=self._flush_soon,
+            flush_now=lambda: self._arrivals.put_nowait(_Signal.FLUSH),
             news=lambda: self._arrivals.put_nowait(Arrival(TurnHasNews(book.turn_id))),
         )
 
@@ -438,17 +441,21 @@ class SessionActor:
             await self._commit(write)
 
     def _take_unwritten(self) -> SessionWrite:
-        """What waits for a write to go along with: records of model calls, and deltas."""
+        """What waits for a write to go along with: records of model calls, messages that came early, and deltas."""
         book = self._book
         models = tuple(book.unwritten_models) if book is not None else ()
+        messages = tuple(book.unwritten_messages) if book is not None else ()
         if book is not None:
             book.unwritten_models.clear()
+            book.unwritten_messages.clear()
+            self._message_count = book.message_count
         events = self._feed.take_unstored()
         kinds = (DurableWrite.MODEL_RECORDED,) if models else (DurableWrite.EVENTS_APPENDED,) if events else ()
         return SessionWrite(
             kinds=kinds,
             model_calls=models,
             usage=sum((call.usage for call in models), NO_USAGE) if models else None,
+            messages=messages,
             turn_id=book.turn_id if book is not None else None,
             events=events,
         )

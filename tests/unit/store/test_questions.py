@@ -210,6 +210,25 @@ async def test_j6_a_whole_frontier_is_answered_at_once_or_not_at_all(store: SqlS
     assert [item.interrupt_id for item in (await claim(store)).claimed.inbox] == ["t1:c1", "t1:q1"]
 
 
+async def test_a_part_of_what_is_pending_is_answered_at_once_where_that_is_wanted(store: SqlStore) -> None:
+    """Several together, all or none; what else is pending goes on waiting."""
+    owner = await open_turn(store)
+    for name in ("q1", "q2", "q3"):
+        await owner.ask_question(name, group=name)
+    await owner.suspend()
+    part = {"t1:q3": Reply({"n": 3}), "t1:q1": Reply({"n": 1})}
+    with pytest.raises(UsageError):
+        await store.answer_interrupts("s", part, request(), NOW, turn_id="t2")
+    with pytest.raises(InterruptNotFound):
+        await store.answer_interrupts("s", {**part, "t1:q9": Reply({})}, request(), NOW, turn_id="t2", whole=False)
+    assert len((await store.read_snapshot("s", NOW)).pending_interrupts) == 3
+    done = await store.answer_interrupts("s", part, request(), NOW, turn_id="t2", whole=False)
+    assert [one.interrupt_id for one in done] == ["t1:q3", "t1:q1"]
+    (left,) = (await store.read_snapshot("s", NOW)).pending_interrupts
+    assert left.interrupt_id == "t1:q2"
+    assert await store.answer_interrupts("s", part, request(), NOW + 9, turn_id="t3", whole=False) == done
+
+
 async def test_a_frontier_of_which_a_part_has_expired_is_refused(store: SqlStore) -> None:
     owner = await open_turn(store)
     await owner.ask_question("q1", deadline_ms=NOW + 10)

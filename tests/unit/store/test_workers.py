@@ -314,6 +314,30 @@ async def test_unregistering_frees_what_the_worker_owns(store: SqlStore, backend
         assert os.listdir(f"{backend.path}-locks") == ["w2.lock"]
 
 
+async def test_what_is_given_back_in_order_is_no_lost_owner_and_what_a_dead_worker_had_is(
+    open_store: OpenStore, backend: Backend
+) -> None:
+    ours, theirs = await open_store(), await open_store()
+    await open_turn(ours)
+    await ours.unregister_worker("w1")
+    for _ in range(3):
+        await theirs.register_worker(worker("w2"), NOW)
+        assert (await claim(theirs, "w2")).claimed.lost == 0
+        await theirs.unregister_worker("w2")
+    await theirs.register_worker(worker("w3"), NOW)
+    for _ in range(3):
+        assert (await claim(theirs, "w3")).claimed.lost == 0
+        assert await theirs.free_unheld("w3", [], NOW) == 1
+    assert (await claim(theirs, "w3")).claimed.lost == 0
+    await backend.die(theirs)
+    assert await ours.reap_workers(NOW) == 1
+    await ours.register_worker(worker("w4"), NOW)
+    assert (await claim(ours, "w4")).claimed.lost == 1
+    await ours.unregister_worker("w4")
+    await ours.register_worker(worker("w5"), NOW)
+    assert (await claim(ours, "w5")).claimed.lost == 1, "who leaves in order takes back its own claim, no more"
+
+
 async def test_two_processes_cannot_be_the_same_worker(open_store: OpenStore) -> None:
     ours, theirs = await open_store(), await open_store()
     await theirs.register_worker(worker(), NOW)

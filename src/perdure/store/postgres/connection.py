@@ -162,3 +162,6 @@ class PostgresConnection:
     def keep(self, session_key: int, text: Packed | None) -> str | None:
         """The text itself: the server keeps long ones apart by itself."""
         return text.text if isinstance(text, LongText) else text
+
+    def share(self, session_key: int, other_key: int) -> None:
+        """Nothing: a row has its long texts to itself."""

@@ -103,6 +103,12 @@ class Notices:
         self._disconnect()
         self._locks.clear()
 
+    def abandon(self) -> None:
+        """The same when the event loop is gone, and the tasks with it."""
+        self._tasks = []
+        self._disconnect()
+        self._locks.clear()
+
     # ------------------------------------------------------------ locks
 
     async def take_lock(self, worker_id: str) -> None:

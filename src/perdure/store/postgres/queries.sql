@@ -172,6 +172,76 @@ DELETE FROM session_state WHERE session_key = $1;
 -- The row itself.
 DELETE FROM sessions WHERE session_key = $1;
 
+-- ================================================================ appended messages, forks
+
+-- name: inbox_has_items
+-- Whether anything is in the inbox.
+SELECT 1 FROM inbox WHERE session_key = $1 LIMIT 1;
+
+-- name: session_append
+-- One more turn with one message, of a session at rest.  The fence moves on, so that no owner goes on from what it has in
+-- memory, and so that the events of the turn have cursors of their own.
+UPDATE sessions
+SET turn_count = turn_count + 1, message_count = message_count + 1, owner = NULL, fence = fence + 1, lost = 0,
+    wake_at_ms = (SELECT min(deadline_ms) FROM interrupts AS w
+                  WHERE w.session_key = sessions.session_key AND w.status = 'pending'),
+    updated_at_ms = $2
+WHERE session_key = $1
+RETURNING app_name, user_id, turn_count, message_count - 1, step_count, fence,
+          event_capacity, event_bytes, trimmed_fence, trimmed_number;
+
+-- name: turn_append
+-- A turn that is over as it begins.
+INSERT INTO turns (session_key, turn_id, number, status, started_at_ms, ended_at_ms, first_message, first_step, message,
+                   shared_state)
+VALUES ($1, $2, $3, 'completed', $4::bigint, $4::bigint, $5, $6, $7, $8)
+RETURNING turn_key;
+
+-- name: fork_point
+-- A turn by its id, and the messages before it; a dropped turn is none.
+SELECT number, first_message FROM turns WHERE session_key = $1 AND turn_id = $2 AND number IS NOT NULL;
+
+-- name: fork_session
+-- A session like another one as it was before a turn.  No row comes back when another process has just made one.
+INSERT INTO sessions (session_id, incarnation, fingerprint, flow_type, app_name, user_id, status, await_step_id,
+                      event_capacity, turn_count, message_count, step_count, input_tokens, output_tokens, model_calls,
+                      created_at_ms, updated_at_ms, fence)
+SELECT $2, $3, $4, s.flow_type, s.app_name, s.user_id, 'idle', $5, s.event_capacity, $6::bigint - 1, $7::bigint, 1,
+       (SELECT coalesce(sum(t.input_tokens), 0) FROM turns AS t WHERE t.session_key = $1 AND t.number < $6::bigint),
+       (SELECT coalesce(sum(t.output_tokens), 0) FROM turns AS t WHERE t.session_key = $1 AND t.number < $6::bigint),
+       (SELECT coalesce(sum(t.model_calls), 0) FROM turns AS t WHERE t.session_key = $1 AND t.number < $6::bigint),
+       $8::bigint, $8::bigint, (SELECT value::bigint FROM meta WHERE name = 'fence_floor')
+FROM sessions AS s WHERE s.session_key = $1
+ON CONFLICT (session_id) DO NOTHING
+RETURNING session_key;
+
+-- name: fork_turns
+-- The turns before a number, for another session.
+INSERT INTO turns (session_key, turn_id, number, status, started_at_ms, ended_at_ms, first_message, first_step,
+                   input_tokens, output_tokens, model_calls, error, message, shared_state)
+SELECT $2::bigint, turn_id, number, status, started_at_ms, ended_at_ms, first_message, 0,
+       input_tokens, output_tokens, model_calls, error, message, shared_state
+FROM turns WHERE session_key = $1 AND number < $3 ORDER BY number;
+
+-- name: fork_messages
+-- The messages before a position, for another session that has their turns.
+INSERT INTO messages (session_key, position, turn_key, role, author, tool_name, tool_call_id, images, created_at_ms, text, item)
+SELECT $2::bigint, m.position, copy.turn_key, m.role, m.author, m.tool_name, m.tool_call_id, m.images, m.created_at_ms, m.text,
+       m.item
+FROM messages AS m
+JOIN turns AS t ON t.turn_key = m.turn_key
+JOIN turns AS copy ON copy.session_key = $2::bigint AND copy.turn_id = t.turn_id
+WHERE m.session_key = $1 AND m.position < $3;
+
+-- name: fork_state
+-- The values that a session's keys had before a turn, for another session.
+INSERT INTO session_state (session_key, name, turn_number, leg, value)
+SELECT $2::bigint, name, turn_number, leg, value FROM session_state WHERE session_key = $1 AND turn_number < $3;
+
+-- name: last_turn_before
+-- The id of the last turn before a number.
+SELECT turn_id FROM turns WHERE session_key = $1 AND number < $2 ORDER BY number DESC LIMIT 1;
+
 -- ================================================================ state
 
 -- name: session_state_put
@@ -478,10 +548,11 @@ RETURNING session_id;
 
 -- name: sessions_free
 -- Frees all sessions that a worker owns, but for those in a list of ids; the new fence refuses whatever it may
--- still write.
+-- still write.  What the claim counted is taken back ($4) if the owner gives the session back by itself.
 UPDATE sessions
 SET owner = NULL,
     fence = fence + 1,
+    lost = greatest(lost - $4::bigint, 0),
     wake_at_ms = (SELECT min(deadline_ms) FROM interrupts AS w
                   WHERE w.session_key = sessions.session_key AND w.status = 'pending'),
     due_since_ms = CASE
@@ -658,6 +729,10 @@ ORDER BY fence, number LIMIT $4;
 -- name: oldest_event
 -- The oldest event of the ring.
 SELECT fence, number FROM events WHERE session_key = $1 ORDER BY fence, number LIMIT 1;
+
+-- name: newest_event
+-- The newest event of the ring.
+SELECT fence, number FROM events WHERE session_key = $1 ORDER BY fence DESC, number DESC LIMIT 1;
 
 -- name: turn_for_replay
 -- A turn with its present leg and the number of its stored messages.

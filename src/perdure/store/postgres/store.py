@@ -140,6 +140,17 @@ class PostgresStore(SqlStore):
         await notices.stop()
         self._commits = writer.commits
 
+    def abandon(self) -> None:
+        """Lets go of everything although the event loop in which the store was opened is gone.  Blocks."""
+        if self._open is None:
+            return
+        writer, readers, notices = self._open
+        self._open = None
+        notices.abandon()  # At once: the locks of the workers are free, whatever the other connections wait for.
+        writer.stop()
+        readers.stop()
+        self._commits = writer.commits
+
     @property
     def _writer(self) -> PostgresWriter:
         return self._opened()[0]
@@ -187,7 +198,8 @@ class PostgresStore(SqlStore):
     async def unregister_worker(self, worker_id: str) -> None:
         """See ``SessionStore``."""
         try:
-            await self._writer.submit(workers.remove_workers((worker_id,), self._clock.now_ms()))
+            gone = workers.remove_workers((worker_id,), self._clock.now_ms(), orderly=True)
+            await self._writer.submit(gone)
         finally:
             await self._notices.release_lock(worker_id)  # If the write failed, others find the lock free.
 

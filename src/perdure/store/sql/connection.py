@@ -60,3 +60,7 @@ class Connection(Protocol):
     def keep(self, session_key: int, text: Packed | None) -> str | bytes | None:
         """What goes into a column for this text: the text itself, or the digest of one that is kept apart."""
         ...
+
+    def share(self, session_key: int, other_key: int) -> None:
+        """Whatever long texts the first session refers to, the other one may refer to as well."""
+        ...

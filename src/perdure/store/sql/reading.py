@@ -65,6 +65,7 @@ def _snapshot(row: Row, where: str, connection: Connection, session_id: str) -> 
     error: ErrorInfo | None = error_from_json(blocked, where)
     if error is None and turn is not None and turn.status is TurnStatus.FAILED:
         error = turn.error
+    newest = connection.execute("newest_event", (key,)).fetchone()
     return AgentSnapshot(
         session_id=session_id,
         flow_type=flow_type,
@@ -79,6 +80,7 @@ def _snapshot(row: Row, where: str, connection: Connection, session_id: str) -> 
         state=state.own() | state.shared(),
         error=error,
         served=bool(served),
+        cursor=None if newest is None else cursor_for(*newest),
         created_at=to_datetime(created),
         updated_at=to_datetime(updated),
     )

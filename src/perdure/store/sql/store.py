@@ -21,22 +21,24 @@ from perdure.session.model import (
     StepRecord,
     UserMessage,
 )
-from perdure.session.runner import RecordedCall, RecordedTurn
+from perdure.session.runner import NewMessage, RecordedCall, RecordedTurn
 from perdure.store.base import (
     Change,
     ClaimedSession,
     EventBatch,
+    Fork,
     GivenAnswer,
     InboxItem,
     Lease,
     Listener,
+    NewFork,
     NewSession,
     Request,
     SessionFilter,
     SessionWrite,
     Worker,
 )
-from perdure.store.sql import answers, claims, client, reading, workers
+from perdure.store.sql import answers, branches, claims, client, reading, workers
 from perdure.store.sql.commit import check_lease, commit
 from perdure.store.sql.prepare import prepare_write
 from perdure.store.sql.reader import Read
@@ -69,6 +71,10 @@ class SqlStore(ABC):
 
     @abstractmethod
     async def close(self) -> None:
+        """See ``SessionStore``."""
+
+    @abstractmethod
+    def abandon(self) -> None:
         """See ``SessionStore``."""
 
     @abstractmethod
@@ -157,10 +163,27 @@ class SqlStore(ABC):
         )
 
     async def answer_interrupts(
-        self, session_id: str, given: Mapping[str, GivenAnswer], request: Request, now_ms: int, *, turn_id: str
+        self,
+        session_id: str,
+        given: Mapping[str, GivenAnswer],
+        request: Request,
+        now_ms: int,
+        *,
+        turn_id: str,
+        whole: bool = True,
     ) -> Sequence[Interrupt]:
         """See ``SessionStore``."""
-        return await self._submit(answers.answer_interrupts(session_id, given, request, now_ms, turn_id), session_id)
+        return await self._submit(
+            answers.answer_interrupts(session_id, given, request, now_ms, turn_id, whole), session_id
+        )
+
+    async def append_message(self, session_id: str, turn_id: str, message: NewMessage, now_ms: int) -> None:
+        """See ``SessionStore``."""
+        await self._submit(branches.append_message(session_id, turn_id, message, now_ms), session_id)
+
+    async def fork_session(self, source_id: str, new: NewFork, now_ms: int) -> Fork:
+        """See ``SessionStore``."""
+        return await self._submit(branches.fork_session(source_id, new, now_ms), source_id, new.session_id)
 
     async def delete_session(self, session_id: str) -> None:
         """See ``SessionStore``."""

@@ -54,11 +54,14 @@ def renew_worker(worker_id: str, lease_now_ms: int | None) -> Write[None]:
     return write
 
 
-def remove_workers(worker_ids: Sequence[str], now_ms: int) -> Write[int]:
+def remove_workers(worker_ids: Sequence[str], now_ms: int, *, orderly: bool = False) -> Write[int]:
     """Takes workers out and frees what they own; their leases are void from then on.  Returns how many there were.
 
     A store in which several processes write at once hands them in one by one, so that all sessions that one write locks
     are locked in the same order everywhere.
+
+    Args:
+        orderly: they leave by themselves, so what they still own is given back, not lost.
     """
 
     def write(transaction: Transaction) -> int:
@@ -67,7 +70,7 @@ def remove_workers(worker_ids: Sequence[str], now_ms: int) -> Write[int]:
             # First the worker: who claims for it at this moment keeps it, and is waited for.
             removed += len(transaction.execute("worker_delete", (worker_id,)).fetchall())
             transaction.execute("worker_flows_delete", (worker_id,))
-            _free(transaction, worker_id, (), now_ms)
+            _free(transaction, worker_id, (), now_ms, orderly=orderly)
         return removed
 
     return write
@@ -75,12 +78,12 @@ def remove_workers(worker_ids: Sequence[str], now_ms: int) -> Write[int]:
 
 def free_unheld(worker_id: str, held: Sequence[str], now_ms: int) -> Write[int]:
     """Frees what a live worker owns but does not run.  Returns how many sessions that were."""
-    return lambda transaction: _free(transaction, worker_id, held, now_ms)
+    return lambda transaction: _free(transaction, worker_id, held, now_ms, orderly=True)
 
 
-def _free(transaction: Transaction, worker_id: str, held: Sequence[str], now_ms: int) -> int:
+def _free(transaction: Transaction, worker_id: str, held: Sequence[str], now_ms: int, *, orderly: bool) -> int:
     kept = transaction.connection.array(held)
     transaction.lock("lock_owned", (worker_id, kept))
-    freed = transaction.execute("sessions_free", (worker_id, now_ms, kept)).fetchall()
+    freed = transaction.execute("sessions_free", (worker_id, now_ms, kept, int(orderly))).fetchall()
     transaction.changed((session_id for (session_id,) in freed), work=bool(freed))
     return len(freed)

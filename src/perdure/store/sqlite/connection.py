@@ -63,3 +63,6 @@ class SqliteConnection:
         self.execute("payload_insert", (text.digest, text.text))
         self.execute("payload_ref_insert", (session_key, text.digest))
         return text.digest
+
+    def share(self, session_key: int, other_key: int) -> None:
+        self.execute("payload_refs_share", (session_key, other_key))

@@ -23,7 +23,7 @@ Durability = Literal["power", "process"]
 APPLICATION_ID = 0x70657264
 """``perd`` in ASCII."""
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 1
 
 RETRY_PAUSE = 0.002
 """Seconds between two tries where SQLite does not wait by itself."""

@@ -1,4 +1,4 @@
--- perdure on SQLite: the whole schema of version 2, as a new database gets it.
+-- perdure on SQLite: the whole schema of version 1, as a new database gets it.
 --
 -- Conventions: *_key is an internal integer, *_id a name from outside; *_ms is milliseconds since the epoch (UTC).
 -- JSON is text.  A column of type ANY holds text, or, when the text is long, the SHA-256 of a row in payloads (a blob).

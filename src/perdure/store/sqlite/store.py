@@ -113,6 +113,18 @@ class SqliteStore(SqlStore):
         self._locks.close()
         self._commits = writer.commits
 
+    def abandon(self) -> None:
+        """Lets go of everything although the event loop in which the store was opened is gone.  Blocks."""
+        if self._open is None:
+            return
+        writer, readers, notices = self._open
+        self._open = None
+        writer.stop()
+        readers.stop()
+        notices.close()
+        self._locks.close()
+        self._commits = writer.commits
+
     @property
     def _writer(self) -> SqliteWriter:
         return self._opened()[0]
@@ -153,7 +165,8 @@ class SqliteStore(SqlStore):
     async def unregister_worker(self, worker_id: str) -> None:
         """See ``SessionStore``."""
         try:
-            await self._writer.submit(workers.remove_workers((worker_id,), self._clock.now_ms()))
+            gone = workers.remove_workers((worker_id,), self._clock.now_ms(), orderly=True)
+            await self._writer.submit(gone)
         finally:
             self._locks.release(worker_id)  # If the write failed, others find the lock free.
 
