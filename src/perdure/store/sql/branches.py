@@ -55,7 +55,7 @@ def append_message(session_id: str, turn_id: str, message: NewMessage, now_ms: i
             )
         transaction.starts(DurableWrite.MESSAGE_ACCEPTED)
         row = transaction.execute("session_append", (session.key, now_ms)).fetchone()
-        app_name, user_id, number, position, first_step, fence, *ring = row
+        app_name, user_id, number, position, first_step, fence, capacity, size, *trimmed = row
         shared = shared_state_text(transaction.connection, app_name, user_id)
         facts = (session.key, turn_id, number, now_ms, position, first_step, transaction.keep(session.key, nothing))
         turn_key = transaction.execute("turn_append", (*facts, shared)).fetchone()[0]
@@ -63,7 +63,8 @@ def append_message(session_id: str, turn_id: str, message: NewMessage, now_ms: i
         transaction.execute("message_insert", (session.key, position, turn_key, *prepared.head, *texts))
         apply_delta(transaction, session.key, app_name, user_id, prepared.delta, turn_number=number)
         told = _events(turn_id, number, position, now_ms)
-        _tell(transaction, session.key, session_id, fence, Ring(*ring, newest=0), told, now_ms)
+        ring = Ring(capacity, size, trimmed[0], trimmed[1], newest=0)
+        _tell(transaction, session.key, session_id, fence, ring, told, now_ms)
         transaction.changed((session_id,), work=False)
 
     return write
