@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Literal
 
+from perdure.arguments import expect
 from perdure.clock import Clock, SystemClock
 from perdure.engine.base import Engine
 from perdure.engine.local import LocalEngine
@@ -41,8 +42,11 @@ def open_engine(
         clock, ids: for tests.
 
     Raises:
-        UsageError: the address is of no known kind.
+        UsageError: the address is of no known kind, or another argument is of the wrong type.
     """
+    expect(options, WorkerOptions, "options", "a WorkerOptions", optional=True)
+    expect(clock, Clock, "clock", "a Clock", optional=True)
+    expect(ids, IdSource, "ids", "an IdSource", optional=True)
     clock = clock or SystemClock()
     ids = ids or RandomIds()
     store = SqliteStore(sqlite_path(address), durability=durability, clock=clock, ids=ids)
@@ -55,6 +59,7 @@ def sqlite_path(address: str) -> str:
     Raises:
         UsageError: the address is of another kind, or names no file.
     """
+    expect(address, str, "address", "a str, such as 'sqlite:///support.db'")
     path = address.removeprefix(SQLITE_PREFIX)
     if path == address or not Path(path).name or path == ":memory:":
         raise UsageError(

@@ -81,7 +81,7 @@ def snapshot(connection: sqlite3.Connection, session_id: str, now_ms: int) -> Ag
 
 def _snapshot(row: rows.Row, where: str, connection: sqlite3.Connection, session_id: str) -> AgentSnapshot:
     key, flow_type, app_name, user_id, status, blocked, _, *rest = row
-    tokens_in, tokens_out, model_calls, created, updated, queued, served, *turn_row = rest
+    tokens_in, tokens_out, model_calls, created, updated, queued, served, lost, *turn_row = rest
     turn = None if turn_row[0] is None else rows.turn_info(turn_row, f"{where}, turn {turn_row[0]!r}")
     error: ErrorInfo | None = error_from_json(blocked, where)
     if error is None and turn is not None and turn.status is TurnStatus.FAILED:
@@ -102,6 +102,7 @@ def _snapshot(row: rows.Row, where: str, connection: sqlite3.Connection, session
         state=own_state(connection, key, session_id, CURRENT) | shared_state(connection, app_name, user_id),
         error=error,
         served=bool(served),
+        lost_workers=lost,
         cursor=None if newest is None else cursor_for(*newest),
         created_at=to_datetime(created),
         updated_at=to_datetime(updated),
