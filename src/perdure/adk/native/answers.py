@@ -56,7 +56,7 @@ async def give_answers(
 
 
 def _answer(response: types.FunctionResponse, interrupt: Interrupt) -> GivenAnswer:
-    match answer_in(response, interrupt.kind):
+    match answer_in(response, interrupt):
         case YesOrNo(approved, payload):
             return verdict(approved, payload, None, None)
         case Reply(value):

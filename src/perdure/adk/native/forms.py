@@ -19,6 +19,7 @@ from pydantic import ValidationError
 from perdure.adk import seams
 from perdure.adk.live.determinism import derived_uuids
 from perdure.adk.native.errors import WrongCall
+from perdure.arguments import shown
 from perdure.session.model import Interrupt, InterruptKind, JsonObject, JsonValue
 
 _ASKS_BY_REQUEST = (InterruptKind.APPROVAL, InterruptKind.CONFIRMATION, InterruptKind.CREDENTIAL)
@@ -194,24 +195,47 @@ def asked_by(response: types.FunctionResponse, pending: Sequence[Interrupt]) -> 
     return next((one for one in pending if may_ask(one, response.id or "")), None)
 
 
-def answer_in(response: types.FunctionResponse, kind: InterruptKind) -> YesOrNo | Reply:
-    """What a function response says in answer to an interrupt of this kind.
+def answer_in(response: types.FunctionResponse, interrupt: Interrupt) -> YesOrNo | Reply:
+    """What a function response says in answer to an interrupt.
 
     Raises:
-        WrongCall: it is none that ADK would take.
+        WrongCall: it says nothing, or is none that ADK would take, or has the name of another function.
     """
+    asked = _call_of(interrupt, None).name
+    if response.name is not None and response.name != asked:
+        raise WrongCall(
+            f"the response to {response.id} has the name {shown(response.name)}, but the call with this id is of "
+            f"{asked!r}; give that name"
+        )
     given: JsonObject | None = response.response
-    match kind:
+    match interrupt.kind:
         case InterruptKind.APPROVAL | InterruptKind.CONFIRMATION:
-            try:
-                confirmation = ToolConfirmation.from_response_dict(given or {})
-            except (ValidationError, ValueError) as error:
-                raise WrongCall(
-                    f"the response to {response.id} is no ToolConfirmation ({error}); give {{'confirmed': True}} or "
-                    "{'confirmed': False}"
-                ) from error
+            confirmation = _confirmation_in(response, given)
             return YesOrNo(confirmation.confirmed, confirmation.payload)
         case InterruptKind.CREDENTIAL:
+            if not given:
+                raise WrongCall(
+                    f"the response to {response.id} is {given!r}, which is no sign-in; give the request's AuthConfig "
+                    "with the user's answer in it"
+                )
             return YesOrNo(True, given)
         case InterruptKind.LONG_RUNNING | InterruptKind.INPUT:
             return Reply(given)
+
+
+def _confirmation_in(response: types.FunctionResponse, given: JsonObject | None) -> ToolConfirmation:
+    """Yes or no, said by somebody: ADK's own default of a missing ``confirmed`` is no answer.
+
+    Raises:
+        WrongCall: it is neither.
+    """
+    wanted = "give {'confirmed': True} or {'confirmed': False}"
+    try:
+        confirmation = ToolConfirmation.from_response_dict(given or {})
+    except (ValidationError, ValueError, TypeError) as error:
+        raise WrongCall(
+            f"the response to {response.id} is {shown(given)}, which is no ToolConfirmation ({error}); {wanted}"
+        ) from error
+    if "confirmed" not in confirmation.model_fields_set:
+        raise WrongCall(f"the response to {response.id} is {shown(given)}, which says neither yes nor no; {wanted}")
+    return confirmation
