@@ -252,7 +252,7 @@ def check_content(content: JsonObject) -> None:
     except ValidationError as error:
         raise UsageError(f"the content of the message is no google.genai Content: {error}") from error
     if not parts:
-        raise UsageError("No parts in the new_message.")
+        raise UsageError("content: No parts in the new_message; give it at least one part, such as a text")
     if any(part.function_call or part.function_response for part in parts):
         raise UsageError(
             "the content of a message holds function calls or responses; calls are made by the model, and responses "

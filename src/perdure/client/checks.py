@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import cast
 
-from perdure.arguments import expect, expect_count, wrong
+from perdure.arguments import expect, expect_count, shown, wrong
 from perdure.errors import UsageError
 from perdure.session.model import JsonObject, JsonValue
 from perdure.session.values import ensure_storable, fingerprint
@@ -82,5 +82,7 @@ def page_position(after: str | None) -> int | None:
     if after is None:
         return None
     if not (after.isascii() and after.isdigit()):
-        raise UsageError(f"{after!r} is no page cursor; pass the next_cursor of the page before, or None", after=after)
+        raise UsageError(
+            f"after: {shown(after)} is no page cursor; pass the next_cursor of the page before, or None", after=after
+        )
     return int(after)

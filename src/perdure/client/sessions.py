@@ -136,7 +136,7 @@ class AgentSessionClient:
             raise UsageError("this client has no flow to start sessions of; use AgentSessionClient(engine, flow)")
         check_session_id(session_id)
         initial = mapping(state, "state")
-        first = None if message is None else self._message(message, images, state_delta, run_config, content)
+        first = None if message is None else self._message("message", message, images, state_delta, run_config, content)
         if message is None and (images or state_delta or run_config or content):
             raise UsageError("images, state_delta, run_config and content go with a message; pass one")
         check_optional_text(user_id, "user_id")
@@ -184,7 +184,7 @@ class AgentSessionClient:
             ValueNotStorable: a state value has no JSON form (names its key), or the text is no valid Unicode.
             PayloadTooLarge
         """
-        message = self._message(text, images, state_delta, run_config, content)
+        message = self._message("text", text, images, state_delta, run_config, content)
         request = request_of(request_id, "send", message.model_dump(mode="json"))
         turn_id = new_turn_id(self._engine.ids)
         return await self._store.accept_message(text_id(session_id), turn_id, message, request, self._now())
@@ -484,16 +484,17 @@ class AgentSessionClient:
 
     def _message(
         self,
+        argument: str,
         text: str,
         images: Sequence[ImageInput],
         state_delta: Mapping[str, JsonValue] | None,
         run_config: BaseModel | Mapping[str, JsonValue] | None,
         content: BaseModel | Mapping[str, JsonValue] | None,
     ) -> UserMessage:
-        check_text(text, "message")
+        check_text(text, argument)
         expect_each(images, ImageInput, "images", "ImageInput")
         if not text and not images and content is None:
-            raise UsageError("an empty message: pass some text or an image")
+            raise UsageError(f"an empty message: pass some {argument} or an image", argument=argument)
         if images and content is not None:
             raise UsageError("images and content are two ways to say the same; pass one of them")
         delta = mapping(state_delta, "state_delta")

@@ -142,6 +142,8 @@ class LocalEngine:
         return self._hub.subscribe(session_id, only)
 
     def unsubscribe(self, session_id: str, subscription: Subscription) -> None:
+        expect(session_id, str, "session_id", "a str")
+        expect(subscription, Subscription, "subscription", "what subscribe(...) returned")
         self._hub.unsubscribe(session_id, subscription)
 
     def _new_worker(self, flows: Mapping[str, AgentSessionFlow]) -> EngineWorker:

@@ -22,11 +22,11 @@ class WrongCall(UsageError, ValueError):
 
 def no_such_session(session_id: str, app_name: str, user_id: str, hint: str = "") -> NoSuchSession:
     """The error, which begins with ADK's words.  It says nothing of sessions that others have."""
-    return NoSuchSession(
-        f"Session not found: {session_id}. User {user_id!r} of app {app_name!r} has no session of this id: create it "
-        "with the session service, or pass auto_create_session=True to the runner" + (f". {hint}" if hint else ""),
-        session_id=session_id,
+    told = (
+        f"Session not found: {session_id}. User {user_id!r} of app {app_name!r} has no session of this id: check the "
+        "three, create it with the session service, or pass auto_create_session=True to the runner"
     )
+    return NoSuchSession(f"{told}. {hint}" if hint else told, session_id=session_id)
 
 
 def session_id_taken(session_id: str, app_name: str, user_id: str, *, theirs: bool) -> SessionIdTaken:

@@ -120,7 +120,7 @@ def _refuse(value: object, where: str, path: str) -> ValueNotStorable:
         found = f"the number {value}"
     else:
         found = f"a value of type {name}"
-    path = shortened(path)
+    path, where = shortened(path), shortened(where)
     at = f" at {path}" if path else ""
     return ValueNotStorable(
         f"{where}: {found}{at} cannot be stored; use JSON values, dataclasses or pydantic models",

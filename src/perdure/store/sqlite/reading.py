@@ -115,7 +115,9 @@ def list_sessions(
     """Sessions, the most recently changed first.  The cursor is the last one's time of change and key."""
     parsed = _LIST_CURSOR.fullmatch(after or _NEWEST)
     if parsed is None:
-        raise UsageError(f"{after!r} is no cursor of a session list; pass a Page's next_cursor, or None", cursor=after)
+        raise UsageError(
+            f"after: {after!r} is no cursor of a session list; pass a Page's next_cursor, or None", cursor=after
+        )
     status = None if chosen.status is None else chosen.status.value
     facts = (chosen.user_id, status, chosen.flow_type, int(parsed[1]), int(parsed[2]), limit + 1)
     found = connection.execute(_list_query(chosen), facts).fetchall()
