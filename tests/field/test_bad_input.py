@@ -241,8 +241,8 @@ async def test_what_is_too_deep_or_too_long_is_named_in_a_few_words(field: Field
         lambda c: c.send_user_message(SESSION, "hi", state_delta={long: object()}),
         lambda c: c.send_user_message(SESSION, "hi", state_delta={"cart": {long: {"a": {1: 2}}}}),
         lambda c: c.send_user_message(SESSION, "hi", images=long),  # type: ignore[arg-type]  # that is the test
-        lambda c: c.send_user_message(SESSION, "hi", state_delta=[long]),  # type: ignore[arg-type]  # likewise
-        lambda c: c.resolve_interrupt(SESSION, "i", approved=long),  # type: ignore[arg-type]  # likewise
+        lambda c: c.send_user_message(SESSION, "hi", state_delta=[long]),  # type: ignore[arg-type]  # that is the test
+        lambda c: c.resolve_interrupt(SESSION, "i", approved=long),  # type: ignore[arg-type]  # that is the test
         lambda c: c.list_messages(SESSION, after=long),
         lambda c: first_event(c, SESSION, after=long),
         lambda c: c.start_session(long),

@@ -72,16 +72,14 @@ async def test_a_second_worker_takes_over_from_a_dead_one_without_a_call(field: 
 async def test_who_waits_for_a_session_that_kills_its_workers_is_told_so(field: Field) -> None:
     async with field.asking() as client:
         await client.start_session(SESSION, "go")
-        for _ in range(3):
+        for _ in range(2):
             with life(reading, field) as child:
                 await child.wait_for_async("in look")
                 child.kill()
-        with pytest.raises(WaitTimeout, match="a worker died in its turn: look for a crash"):
-            await client.wait(SESSION, timeout=0.01)
         with life(reading, field) as child:
             await child.wait_for_async("in look")
-            assert (await client.get_agent_snapshot(SESSION)).lost_workers == 2, "the first one got somewhere"
-            with pytest.raises(WaitTimeout, match="2 workers in a row died in its turn: look for a crash"):
+            assert (await client.get_agent_snapshot(SESSION)).lost_workers == 1, "the first one got somewhere"
+            with pytest.raises(WaitTimeout, match="a worker died in its turn: look for a crash"):
                 await client.wait(SESSION, timeout=0.01)
     async with field.working(reading(field, GO_ON)) as client:
         snapshot = await client.wait(SESSION, timeout=PATIENCE)

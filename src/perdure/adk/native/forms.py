@@ -23,7 +23,8 @@ from perdure.arguments import shown
 from perdure.session.model import Interrupt, InterruptKind, JsonObject, JsonValue
 
 _ASKS_BY_REQUEST = (InterruptKind.APPROVAL, InterruptKind.CONFIRMATION, InterruptKind.CREDENTIAL)
-"""Kinds for which ADK makes a call of its own; the others are asked by the call that waits."""
+"""Kinds for which ADK makes a call of its own; the others are asked by the call that waits.  A node of a workflow asks
+by a call of its own, whatever it asks."""
 
 
 _HINT = (
@@ -96,6 +97,8 @@ def _event_of(request: _Request) -> Event:
 
 def _call_of(interrupt: Interrupt, asking: Event | None) -> types.FunctionCall:
     original = _original_call(interrupt, asking)
+    if _is_of_node(interrupt):
+        return original
     match interrupt.kind:
         case InterruptKind.APPROVAL | InterruptKind.CONFIRMATION:
             name, arguments = seams.REQUEST_CONFIRMATION, _confirmation_arguments(interrupt, original)
@@ -110,7 +113,34 @@ def _original_call(interrupt: Interrupt, asking: Event | None) -> types.Function
     for call in asking.get_function_calls() if asking is not None else ():
         if call.id == interrupt.tool_call_id:
             return call
+    if _is_of_node(interrupt):
+        return _call_of_node(interrupt)
     return types.FunctionCall(id=interrupt.tool_call_id, name=interrupt.tool_name, args=interrupt.arguments)
+
+
+def _is_of_node(interrupt: Interrupt) -> bool:
+    """Whether a node of a workflow asks: not a call, which waits under its own name."""
+    if interrupt.kind is InterruptKind.INPUT:
+        return interrupt.tool_name != seams.REQUEST_INPUT
+    return seams.is_request_of_node(interrupt.tool_call_id)
+
+
+def _call_of_node(interrupt: Interrupt) -> types.FunctionCall:
+    """The call by which ADK asks for a node."""
+    asked: JsonValue = interrupt.payload
+    match interrupt.kind:
+        case InterruptKind.CREDENTIAL:
+            arguments = {"functionCallId": interrupt.tool_call_id, "authConfig": asked, "message": interrupt.hint}
+            return types.FunctionCall(id=interrupt.tool_call_id, name=seams.REQUEST_CREDENTIAL, args=arguments)
+        case InterruptKind.CONFIRMATION:
+            about: JsonObject = {"tool_name": interrupt.tool_name, "args": interrupt.arguments}
+            payload: JsonValue = about if asked is None else {**about, "confirmation_payload": asked}
+            schema: Any = ToolConfirmation
+        case _:
+            form = asked if isinstance(asked, dict) and asked.keys() == {"payload", "response_schema"} else None
+            payload = asked if form is None else form["payload"]
+            schema = None if form is None else form["response_schema"]
+    return seams.call_of_request(interrupt.tool_call_id, interrupt.hint or None, payload, schema)
 
 
 def _confirmation_arguments(interrupt: Interrupt, original: types.FunctionCall) -> dict[str, Any]:
@@ -187,7 +217,8 @@ def may_ask(interrupt: Interrupt, call_id: str) -> bool:
     """Whether a function response with this id answers the interrupt."""
     if call_id == request_id(interrupt.interrupt_id):
         return True
-    return interrupt.kind not in _ASKS_BY_REQUEST and call_id == interrupt.tool_call_id
+    asks_itself = interrupt.kind not in _ASKS_BY_REQUEST or _is_of_node(interrupt)
+    return asks_itself and call_id == interrupt.tool_call_id
 
 
 def asked_by(response: types.FunctionResponse, pending: Sequence[Interrupt]) -> Interrupt | None:
