@@ -161,7 +161,8 @@ def gate_hint(tool_name: str) -> str:
 
 def _credential_arguments(interrupt: Interrupt) -> dict[str, Any]:
     arguments = AuthToolArguments(
-        function_call_id=interrupt.tool_call_id, auth_config=AuthConfig.model_validate(interrupt.payload)
+        function_call_id=_toolset_id(interrupt) or interrupt.tool_call_id,
+        auth_config=AuthConfig.model_validate(interrupt.payload),
     )
     return arguments.model_dump(mode="json", exclude_none=True, by_alias=True)
 
@@ -170,7 +171,13 @@ def _role_of(interrupt: Interrupt) -> str | None:
     if interrupt.kind is not InterruptKind.CREDENTIAL:
         return "model"
     # ADK's request for a tool has the role of the response that it comes of; one for a toolset has none.
-    return None if interrupt.tool_call_id.startswith(seams.TOOLSET_AUTH_PREFIX) else "user"
+    return None if _toolset_id(interrupt) else "user"
+
+
+def _toolset_id(interrupt: Interrupt) -> str | None:
+    """How ADK names the sign-in of a toolset; ``None``: it is a tool's.  (Our own id says where in the tree, too.)"""
+    _, prefix, toolset = interrupt.tool_call_id.partition(seams.TOOLSET_AUTH_PREFIX)
+    return f"{prefix}{toolset}" if prefix else None
 
 
 # ---------------------------------------------------------------- answering
