@@ -19,7 +19,7 @@ from google.adk.events.event import Event
 from google.adk.events.request_input import RequestInput
 from google.adk.runners import Runner
 from google.adk.sessions import InMemorySessionService
-from google.adk.tools import request_input
+from google.adk.tools._request_input_tool import request_input
 from google.adk.workflow import START, JoinNode, Workflow, node
 from google.genai import types
 from tests.durable_runner.support import APP, SESSION, USER, Talk, comparable, responds

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import aclosing
 from typing import Any, cast
 
@@ -42,7 +42,7 @@ async def carried_out(function: Callable[..., Any], given: Mapping[str, Any], fi
         elif inspect.isgenerator(outcome):
             await asyncio.to_thread(list, cast("Iterator[Any]", outcome))
         elif inspect.isawaitable(outcome):
-            await cast("Awaitable[Any]", outcome)
+            await outcome
 
 
 async def fault_in_answer(
