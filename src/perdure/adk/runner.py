@@ -19,7 +19,15 @@ from google.adk.workflow import BaseNode
 from pydantic import ValidationError
 
 from perdure.adk import seams
-from perdure.adk.checks import check_application, check_content, check_options, check_run_config, fingerprint
+from perdure.adk.checks import (
+    check_application,
+    check_content,
+    check_options,
+    check_run_config,
+    check_services,
+    fingerprint,
+    policies_in,
+)
 from perdure.adk.live import telemetry, tracking
 from perdure.adk.live.conductor import Conductor
 from perdure.adk.live.core import DEFAULT_MODEL_RETRY, TurnCore, TurnSettings
@@ -84,10 +92,20 @@ class AdkAgentRunner:
         seams.check_seams()
         warn_of_untested_release()
         seams.load_early()
-        policies, nodes_policies = dict(tool_policies or {}), dict(node_policies or {})
+        policies = policies_in(tool_policies, "tool_policies")
+        nodes_policies = policies_in(node_policies, "node_policies")
         app, agents = check_application(agent, flow_type, policies, nodes_policies)
-        check_options(default_tool_effect, code_execution_effect, approvals, model_retry, model_timeout, user_id)
-        self._run_config = run_config or RunConfig(streaming_mode=StreamingMode.SSE)
+        check_services(artifact_service, memory_service, credential_service)
+        check_options(
+            default_tool_effect,
+            code_execution_effect,
+            approvals,
+            model_retry,
+            model_timeout,
+            user_id,
+            sync_tools_in_threads,
+        )
+        self._run_config = RunConfig(streaming_mode=StreamingMode.SSE) if run_config is None else run_config
         check_run_config(self._run_config, "run_config")
         self._definition = fingerprint(agents)
         self._settings = TurnSettings(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Protocol, Self, runtime_checkable
 
 from perdure.clock import Clock
 from perdure.engine.feed import Subscription
@@ -15,6 +15,7 @@ from perdure.session.runner import AgentSessionFlow
 from perdure.store.base import SessionStore
 
 
+@runtime_checkable
 class Engine(Protocol):
     """Schedules sessions and steps.  Use it as an async context manager; it is opened on entering."""
 

@@ -8,8 +8,9 @@ import threading
 from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from types import TracebackType
-from typing import Self
+from typing import Self, cast
 
+from perdure.arguments import expect, wrong
 from perdure.clock import Clock
 from perdure.engine.feed import FeedHub, Subscription
 from perdure.engine.worker import EngineWorker, WorkerOptions
@@ -102,6 +103,8 @@ class LocalEngine:
             yield
 
     async def serve(self, *, ready: Callable[[], None] | None = None) -> None:
+        if ready is not None and not callable(cast(object, ready)):
+            raise wrong("ready", ready, "a function without arguments, or None")
         worker = self._new_worker(self._flows)
         told = asyncio.Event()
 
@@ -134,9 +137,13 @@ class LocalEngine:
             await flow.runner.close()
 
     def subscribe(self, session_id: str, only: frozenset[AgentEventType] | None = None) -> Subscription:
+        expect(session_id, str, "session_id", "a str")
+        expect(only, frozenset, "only", "a frozenset of AgentEventType", optional=True)
         return self._hub.subscribe(session_id, only)
 
     def unsubscribe(self, session_id: str, subscription: Subscription) -> None:
+        expect(session_id, str, "session_id", "a str")
+        expect(subscription, Subscription, "subscription", "what subscribe(...) returned")
         self._hub.unsubscribe(session_id, subscription)
 
     def _new_worker(self, flows: Mapping[str, AgentSessionFlow]) -> EngineWorker:
@@ -166,8 +173,10 @@ def _signals(on_signal: Callable[[], None]) -> Generator[None]:
 
 
 def _by_type(flows: Iterable[AgentSessionFlow]) -> dict[str, AgentSessionFlow]:
+    expect(flows, Iterable, "flows", "a list of AgentSessionFlow")
     known: dict[str, AgentSessionFlow] = {}
     for flow in flows:
+        expect(flow, AgentSessionFlow, "one of flows", "what adk_agent_session_flow(...) returns")
         if flow.flow_type in known:
             raise UsageError(
                 f"two flows have the flow_type {flow.flow_type!r}; give each its own", flow_type=flow.flow_type

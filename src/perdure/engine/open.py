@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from perdure.arguments import expect
 from perdure.clock import Clock, SystemClock
 from perdure.engine.base import Engine
 from perdure.engine.local import LocalEngine
@@ -35,8 +36,12 @@ def open_engine(
         clock, ids: for tests.
 
     Raises:
-        UsageError: the address is of no known kind, or what it needs is not installed.
+        UsageError: the address is of no known kind, another argument is of the wrong type, or what the address needs
+            is not installed.
     """
+    expect(options, WorkerOptions, "options", "a WorkerOptions", optional=True)
+    expect(clock, Clock, "clock", "a Clock", optional=True)
+    expect(ids, IdSource, "ids", "an IdSource", optional=True)
     clock = clock or SystemClock()
     ids = ids or RandomIds()
     store = new_store(address, durability=durability, clock=clock, ids=ids)

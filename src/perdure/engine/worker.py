@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
+from perdure.arguments import expect_count, wrong
 from perdure.clock import Clock
 from perdure.engine.actor import SessionActor
 from perdure.engine.crew import Crew
@@ -35,6 +36,9 @@ class WorkerOptions:
         linger: how long a turn that waits for someone stays in memory, in case the answer comes soon.
         max_lingering: how many such turns stay in memory at the most.
         drain_grace: how long ``stop`` waits for running steps before it leaves them to the next worker.
+
+    Raises:
+        UsageError: one of them is of the wrong type or negative; names it.
     """
 
     max_sessions: int = 200
@@ -42,6 +46,14 @@ class WorkerOptions:
     linger: timedelta = timedelta(seconds=60)
     max_lingering: int = 50
     drain_grace: timedelta = timedelta(seconds=30)
+
+    def __post_init__(self) -> None:
+        expect_count(self.max_sessions, "WorkerOptions.max_sessions", least=1)
+        expect_count(self.max_lingering, "WorkerOptions.max_lingering")
+        for name in ("lease", "linger", "drain_grace"):
+            value = getattr(self, name)
+            if not isinstance(value, timedelta) or value < timedelta(0):
+                raise wrong(f"WorkerOptions.{name}", value, "a timedelta that is not negative")
 
 
 CLAIM_BATCH = 4

@@ -359,6 +359,7 @@ class AgentSnapshot(Shape):
         state: session state as the agent sees it, ``app:`` and ``user:`` keys included.
         error: why the session is blocked; or why its last turn failed.
         served: whether a live worker serves this flow type; ``False`` explains a session that does not move.
+        lost_workers: how many workers in a row died in the open turn before one got anywhere.
         cursor: of the newest stored event of the live stream; ``stream_events(after=cursor)`` goes on from this moment.
             ``None`` before the first event.
     """
@@ -374,6 +375,7 @@ class AgentSnapshot(Shape):
     state: JsonObject = {}
     error: ErrorInfo | None = None
     served: bool = True
+    lost_workers: int = 0
     cursor: str | None = None
     created_at: datetime
     updated_at: datetime

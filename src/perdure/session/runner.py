@@ -29,8 +29,9 @@ import enum
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
+from perdure.arguments import expect, expect_count, wrong
 from perdure.session.model import (
     AgentEventType,
     ErrorInfo,
@@ -501,6 +502,7 @@ class LiveTurn(Protocol):
         ...
 
 
+@runtime_checkable
 class AgentFrameworkRunner(Protocol):
     """An agent framework, as perdure sees it."""
 
@@ -558,6 +560,9 @@ class AgentSessionFlow:
         user_id: of sessions that are started without one.
         interrupt_deadline: how long an interrupt may stay pending; ``None`` for ever.
         event_stream_capacity_bytes: byte budget of each session's live stream.
+
+    Raises:
+        UsageError: one of them is of the wrong type, empty or not positive; names it.
     """
 
     flow_type: str
@@ -566,3 +571,14 @@ class AgentSessionFlow:
     user_id: str = "user"
     interrupt_deadline: timedelta | None = None
     event_stream_capacity_bytes: int = DEFAULT_EVENT_STREAM_CAPACITY_BYTES
+
+    def __post_init__(self) -> None:
+        for name in ("flow_type", "app_name", "user_id"):
+            value = getattr(self, name)
+            if not isinstance(value, str) or not value:
+                raise wrong(name, value, "a str that is not empty")
+        expect(self.runner, AgentFrameworkRunner, "runner", "an AgentFrameworkRunner, such as an AdkAgentRunner")
+        deadline: object = self.interrupt_deadline
+        if deadline is not None and not (isinstance(deadline, timedelta) and deadline > timedelta(0)):
+            raise wrong("interrupt_deadline", deadline, "a positive timedelta, or None for ever")
+        expect_count(self.event_stream_capacity_bytes, "event_stream_capacity_bytes", least=1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import AsyncExitStack
 
+from perdure.adk.native.arguments import check_engine
 from perdure.adk.native.errors import WrongCall
 from perdure.engine.base import Engine
 from perdure.engine.open import open_engine
@@ -24,6 +25,7 @@ class EngineHome:
     """
 
     def __init__(self, engine: Engine | str, flow: AgentSessionFlow | None = None, *, worker: bool = False) -> None:
+        check_engine(engine)
         self._given = engine
         self._flow = flow
         self._served = flow if worker else None

@@ -65,7 +65,7 @@ def _question(event: Event, call: types.FunctionCall, leg: int) -> Question:
     kind: InterruptKind = _KINDS[call.name or ""]
     payload: Any = arguments.get("payload")
     if kind is InterruptKind.CREDENTIAL:
-        payload, arguments = arguments, {}
+        payload, arguments = arguments.get("authConfig"), {}
     elif seams.asks_for_confirmation(call.id or "") and isinstance(payload, dict):
         about = cast(JsonObject, payload)
         kind, arguments, payload = InterruptKind.CONFIRMATION, about.get("args", {}), about.get("confirmation_payload")

@@ -625,6 +625,7 @@ SELECT s.session_key, s.flow_type, s.app_name, s.user_id, s.status, s.blocked, s
        (SELECT count(*) FROM inbox AS i WHERE i.session_key = s.session_key AND i.kind = 'message'),
        EXISTS (SELECT 1 FROM worker_flows AS f JOIN workers AS w ON w.worker_id = f.worker_id
                WHERE f.flow_type = s.flow_type AND w.lease_until_ms > ?2),
+       max(s.lost - (s.owner IS NOT NULL), 0),
        t.turn_id, t.number, t.status, t.started_at_ms, t.ended_at_ms,
        t.input_tokens, t.output_tokens, t.model_calls, t.error
 FROM sessions AS s LEFT JOIN turns AS t ON t.session_key = s.session_key AND t.number = s.turn_count
