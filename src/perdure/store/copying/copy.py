@@ -1,0 +1,299 @@
+"""The copy itself: marks, sessions in groups, the comparison, the end.  It may be stopped anywhere and run again.
+
+The order is what makes that safe.  First the destination is marked as an unfinished copy and takes no workers, then the
+source is marked as moved and takes no writes; from here on neither can be used.  Sessions are copied in transactions,
+each of them whole or not at all.  When both stores are found equal, one transaction makes the destination a store like
+any other.  At no moment can both be used, and from the first mark on nothing is written to the source but marks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+from collections.abc import Callable, Generator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from perdure.clock import Clock, SystemClock
+from perdure.errors import StoreError, StoreInUse, StoreMoved, StoreUnavailable, UsageError
+from perdure.store.copying.digests import Compared, Sums
+from perdure.store.copying.place import Place
+from perdure.store.copying.sqlite import SqlitePlace
+from perdure.store.copying.tables import OF_SESSION, OWN_META, SESSIONS, SHARED
+from perdure.store.opening import POSTGRES_PREFIXES, is_made, new_store, sqlite_path
+from perdure.store.sql.marks import COPY_OF, MOVED_TO, refuse_marked
+
+GROUP = 50
+"""Sessions that are copied in one transaction."""
+
+LOOK_EVERY = 0.1
+"""Seconds between two looks whether the workers have left."""
+
+STORE_ID = "store_id"
+
+
+class Stage(enum.Enum):
+    """How far a copy has come."""
+
+    MARKED = "marked"
+    COPYING = "copying"
+    COMPARING = "comparing"
+    DONE = "done"
+
+
+Told = Callable[[Stage, int, int], None]
+"""Hears of progress: the stage, and of how many sessions how many are through."""
+
+
+@dataclass(frozen=True, slots=True)
+class Copied:
+    """What came of a copy.
+
+    Attributes:
+        source, destination: addresses, without passwords.
+        sessions: how many there are.
+        compared: the tables that were found the same in both stores.
+        kept_source: the source is a store of its own still.
+        before: an earlier run had done it all; nothing was compared.
+    """
+
+    source: str
+    destination: str
+    sessions: int
+    compared: tuple[Compared, ...]
+    kept_source: bool
+    before: bool = False
+
+
+def _tell_nobody(stage: Stage, done: int, of: int) -> None:
+    pass
+
+
+async def copy_store(
+    source: str,
+    destination: str,
+    *,
+    keep_source: bool = False,
+    told: Told = _tell_nobody,
+    group: int = GROUP,
+    patience: float = 3.0,
+    clock: Clock | None = None,
+) -> Copied:
+    """Moves all sessions of a store to another place, which then is the same store: it has its id.
+
+    Stopped at any moment, it goes on where it was when it is run again.
+
+    Args:
+        source, destination: addresses of stores.  The destination is made if it is not there, and must be empty.
+        keep_source: makes another store with the same sessions, and leaves the source as it is.
+        told: called in another thread.
+        group: sessions that are copied in one transaction.
+        patience: seconds for which workers of the source may take to leave.
+
+    Raises:
+        StoreInUse: workers serve the source.
+        StoreMoved: the source was moved to another place before.
+        UsageError: the destination is not empty, or is the source.
+        StoreError: one of them cannot be read or written, or they do not agree in the end.
+    """
+    clock = clock or SystemClock()
+    if not await asyncio.to_thread(is_made, source):
+        raise StoreUnavailable(f"there is no store at {_place(source).address}; check the address", address=source)
+    ends = (_place(source), _place(destination))
+    if ends[0].address == ends[1].address:
+        raise UsageError(f"{ends[0].address} cannot be copied into itself", address=ends[0].address)
+    await _settle(source, ends[0], clock, patience)
+    copy = _Copy(*ends, keep_source, told, group)
+    return await asyncio.to_thread(copy.run, clock.now_ms())
+
+
+async def undo_copy(source: str, destination: str) -> None:
+    """Gives up a move that is not finished: the source can be used again.
+
+    Raises:
+        UsageError: there is none, or it is finished.
+        StoreError: one of them cannot be read or written.
+    """
+    await asyncio.to_thread(_undo, _place(source), _place(destination), await asyncio.to_thread(is_made, destination))
+
+
+def _place(address: str) -> Place:
+    if address.startswith(POSTGRES_PREFIXES):
+        new_store(address)  # It says what is missing where PostgreSQL cannot be used.
+        from perdure.store.copying.postgres import PostgresPlace
+
+        return PostgresPlace(address)
+    return SqlitePlace(Path(sqlite_path(address)).resolve())
+
+
+@contextmanager
+def _open(*places: Place) -> Generator[None]:
+    with ExitStack() as stack:
+        for place in places:
+            stack.enter_context(place.reporting())
+            place.open()
+            stack.callback(place.close)
+        yield
+
+
+async def _settle(address: str, place: Place, clock: Clock, patience: float) -> None:
+    """Gives up workers that are dead, and waits for those that are about to leave."""
+    store = new_store(address, clock=clock)
+    try:
+        await store.open()
+    except StoreMoved:
+        return  # An earlier run saw to it.
+    try:
+        await store.store_id()
+        async with asyncio.timeout(patience):
+            while await asyncio.to_thread(_workers, place):
+                await store.reap_workers(clock.now_ms())
+                await asyncio.sleep(LOOK_EVERY)
+    except TimeoutError:
+        raise _in_use(place, await asyncio.to_thread(_workers, place)) from None
+    finally:
+        await store.close()
+
+
+def _workers(place: Place) -> list[str]:
+    with _open(place):
+        return place.workers()
+
+
+def _in_use(place: Place, workers: list[str]) -> StoreInUse:
+    return StoreInUse(
+        f"{place.address} is served by {len(workers)} worker(s) ({', '.join(workers[:5])}); stop them first: told by "
+        "SIGTERM, 'perdure serve' finishes what runs, gives its sessions back and ends",
+        address=place.address,
+        workers=workers,
+    )
+
+
+def _undo(source: Place, destination: Place, made: bool) -> None:
+    with _open(source):
+        facts = source.meta()
+        if facts.get(MOVED_TO) != destination.address:
+            raise UsageError(f"{source.address} is not being moved to {destination.address}; nothing was changed")
+        if made:
+            with _open(destination):
+                if destination.meta().get(STORE_ID) == facts[STORE_ID]:
+                    raise UsageError(
+                        f"{source.address} was moved to {destination.address}, and that is finished; to come back, "
+                        "copy that store to a new place"
+                    )
+        with source.transaction():
+            source.thaw()
+            source.drop_meta(MOVED_TO)
+
+
+class _Copy:
+    """One run."""
+
+    def __init__(self, source: Place, destination: Place, keep_source: bool, told: Told, group: int) -> None:
+        self.source = source
+        self.destination = destination
+        self.keep_source = keep_source
+        self.told = told
+        self.group = group
+
+    def run(self, now_ms: int) -> Copied:
+        self.destination.prepare(now_ms)
+        with _open(self.source, self.destination):
+            if not self._mark():
+                count = len(self.source.session_keys())
+                return Copied(self.source.address, self.destination.address, count, (), kept_source=False, before=True)
+            self.told(Stage.MARKED, 0, 0)
+            with self.source.snapshot():
+                keys = self.source.session_keys()
+                self._copy(keys)
+                compared = self._compare(keys)
+                self._finish()
+            self.told(Stage.DONE, len(keys), len(keys))
+        return Copied(self.source.address, self.destination.address, len(keys), compared, self.keep_source)
+
+    # ------------------------------------------------------------ marks
+
+    def _mark(self) -> bool:
+        """Marks both ends.  ``False``: an earlier run has done everything."""
+        facts = self.source.meta()
+        with self.destination.transaction():
+            theirs = self.destination.meta()
+            going_on = theirs.get(COPY_OF, "").partition(" ")[0] == facts[STORE_ID]
+            if MOVED_TO in facts and theirs.get(STORE_ID) == facts[STORE_ID] and not self.keep_source:
+                return False
+            if MOVED_TO in facts and (self.keep_source or not going_on):
+                refuse_marked(self.source.address, facts)
+            if not going_on:
+                self._claim(theirs, f"{facts[STORE_ID]} {self.source.address}")
+        if not self.keep_source:
+            self._freeze()
+        return True
+
+    def _claim(self, theirs: dict[str, str], copy_of: str) -> None:
+        """Marks an empty destination."""
+        refuse_marked(self.destination.address, theirs)
+        if not self.destination.is_empty() or self.destination.workers():
+            raise UsageError(
+                f"{self.destination.address} is not empty (or workers serve it); choose a new file, or another schema",
+                address=self.destination.address,
+            )
+        self.destination.put_meta(COPY_OF, copy_of)
+        self.destination.keep_workers_out(self.source.address)
+
+    def _freeze(self) -> None:
+        """From here on nobody writes the source, whoever has it open."""
+        with self.source.transaction():
+            if MOVED_TO in self.source.meta():
+                return
+            self.source.freeze(self.destination.address)
+            self.source.put_meta(MOVED_TO, self.destination.address)
+            if workers := self.source.workers():
+                raise _in_use(self.source, workers)
+
+    # ------------------------------------------------------------ rows
+
+    def _copy(self, keys: list[int]) -> None:
+        done = 0
+        for first in range(0, len(keys), self.group):
+            with self.destination.transaction():
+                for key in keys[first : first + self.group]:
+                    there = list(self.destination.rows(SESSIONS, key))
+                    if there != list(self.source.rows(SESSIONS, key)):
+                        self.destination.copy_session(self.source, key, anew=bool(there))
+                    done += 1
+                    self.told(Stage.COPYING, done, len(keys))
+        with self.destination.transaction():
+            for key in set(self.destination.session_keys()) - set(keys):
+                self.destination.drop_session(key)
+            self.destination.copy_shared(self.source)
+
+    def _compare(self, keys: list[int]) -> tuple[Compared, ...]:
+        """Compares everything, each table of each session by itself."""
+        sums = [Sums(table) for table in OF_SESSION]
+        for done, key in enumerate(keys, start=1):
+            if not all(one.agree(self.source, self.destination, key) for one in sums):
+                raise self._differ(f"session {key}")
+            self.told(Stage.COMPARING, done, len(keys))
+        shared = Sums(SHARED)
+        if not shared.agree(self.source, self.destination, 0):
+            raise self._differ("what sessions share")
+        return tuple(one.result() for one in (*sums, shared))
+
+    def _differ(self, what: str) -> StoreError:
+        return StoreError(
+            f"{what} is not the same in {self.source.address} and {self.destination.address}: something else wrote one "
+            "of them; nothing is lost, run the copy into a new place",
+            address=self.destination.address,
+        )
+
+    def _finish(self) -> None:
+        """The destination becomes a store like any other: the same one, unless the source is kept."""
+        left = OWN_META | ({STORE_ID} if self.keep_source else frozenset[str]())
+        with self.destination.transaction():
+            for name, value in self.source.meta().items():
+                if name not in left:
+                    self.destination.put_meta(name, value)
+            self.destination.count_on()
+            self.destination.let_workers_in()
+            self.destination.drop_meta(COPY_OF)
