@@ -99,12 +99,13 @@ async def copy_store(
     """
     clock = clock or SystemClock()
     if not await asyncio.to_thread(is_made, source):
-        raise StoreUnavailable(f"there is no store at {_place(source).address}; check the address", address=source)
+        nowhere = _place(source).address
+        raise StoreUnavailable(f"there is no store at {nowhere}; check the address", address=nowhere)
     ends = (_place(source), _place(destination))
     if ends[0].address == ends[1].address:
         raise UsageError(f"{ends[0].address} cannot be copied into itself", address=ends[0].address)
     await _settle(source, ends[0], clock, patience)
-    copy = _Copy(*ends, keep_source, told, group)
+    copy = Copying(*ends, keep_source, told, group)
     return await asyncio.to_thread(copy.run, clock.now_ms())
 
 
@@ -187,7 +188,7 @@ def _undo(source: Place, destination: Place, made: bool) -> None:
             source.drop_meta(MOVED_TO)
 
 
-class _Copy:
+class Copying:
     """One run."""
 
     def __init__(self, source: Place, destination: Place, keep_source: bool, told: Told, group: int) -> None:
@@ -206,7 +207,7 @@ class _Copy:
             self.told(Stage.MARKED, 0, 0)
             with self.source.snapshot():
                 keys = self.source.session_keys()
-                self._copy(keys)
+                self._copy_rows(keys)
                 compared = self._compare(keys)
                 self._finish()
             self.told(Stage.DONE, len(keys), len(keys))
@@ -253,7 +254,7 @@ class _Copy:
 
     # ------------------------------------------------------------ rows
 
-    def _copy(self, keys: list[int]) -> None:
+    def _copy_rows(self, keys: list[int]) -> None:
         done = 0
         for first in range(0, len(keys), self.group):
             with self.destination.transaction():
@@ -294,6 +295,6 @@ class _Copy:
             for name, value in self.source.meta().items():
                 if name not in left:
                     self.destination.put_meta(name, value)
-            self.destination.count_on()
+            self.destination.take_note()
             self.destination.let_workers_in()
             self.destination.drop_meta(COPY_OF)

@@ -83,8 +83,8 @@ class Place(ABC):
         """Allows them again."""
 
     @abstractmethod
-    def count_on(self) -> None:
-        """Numbers that the database gives out go on behind those that are there."""
+    def take_note(self) -> None:
+        """The database takes note of what came in: the numbers that it gives out go on behind those that are there."""
 
     # ------------------------------------------------------------ rows
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
+from typing import cast
 
 import psycopg
 
@@ -92,7 +93,7 @@ class PostgresPlace(Place):
     def lift_bar(self, table: str, events: Sequence[str]) -> None:
         self.raw.execute(f"DROP TRIGGER IF EXISTS {BAR} ON {table}".encode())
 
-    def count_on(self) -> None:
+    def take_note(self) -> None:
         for table in OF_SESSION:
             if table.counted:
                 name, key = table.name, table.order[0]
@@ -102,4 +103,4 @@ class PostgresPlace(Place):
 
 def _plain(row: tuple[object, ...]) -> Record:
     """A row with truth values as numbers."""
-    return tuple(int(value) if isinstance(value, bool) else value for value in row)  # type: ignore[misc]  # no column holds anything else
+    return cast(Record, tuple(int(value) if isinstance(value, bool) else value for value in row))

@@ -6,6 +6,7 @@ import sqlite3
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import cast
 
 from perdure.store.codec import Unreadable, pack
 from perdure.store.copying.place import BAR, Place, Record, Value
@@ -74,7 +75,7 @@ class SqlitePlace(Place):
         return map(self._whole, self.raw.execute(text.replace("$", "?"), facts))
 
     def _whole(self, row: tuple[object, ...]) -> Record:
-        return tuple(self._text(value) if isinstance(value, bytes) else value for value in row)  # type: ignore[misc]  # no column holds anything else
+        return cast(Record, tuple(self._text(value) if isinstance(value, bytes) else value for value in row))
 
     def _text(self, digest: bytes) -> str:
         row = self.raw.execute("SELECT text FROM payloads WHERE sha256 = ?", (digest,)).fetchone()
@@ -120,5 +121,5 @@ class SqlitePlace(Place):
         for event in events:
             self.raw.execute(f"DROP TRIGGER IF EXISTS {BAR}_{table}_{event}")
 
-    def count_on(self) -> None:
+    def take_note(self) -> None:
         """Nothing: SQLite goes on behind the greatest number that is there."""
