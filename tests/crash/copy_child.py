@@ -25,11 +25,11 @@ def _dying(step: Callable[..., Any], *, before: bool) -> Callable[..., Any]:
 
 
 async def copy_and_die(source: str, destination: str, point: str) -> None:
-    """Copies session by session, two in a transaction, and dies.
+    """Copies session by session, and dies.
 
     Args:
-        point: ``before`` or ``after`` and the name of a step of the copy, or ``at`` and a number of sessions that are
-            copied.
+        point: ``before`` or ``after`` and the name of a step of the copy, or ``at`` and a number of sessions, of which
+            the last one is not committed yet.
     """
     when, name = point.split()
 
@@ -39,4 +39,4 @@ async def copy_and_die(source: str, destination: str, point: str) -> None:
 
     if when != "at":
         setattr(Copying, name, _dying(getattr(Copying, name), before=when == "before"))
-    await copy_store(source, destination, group=2, told=told)
+    await copy_store(source, destination, group=1, told=told)

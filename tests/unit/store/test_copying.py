@@ -293,5 +293,5 @@ async def test_a_difference_is_noticed(ends: tuple[Backend, Backend]) -> None:
             destination.run("UPDATE messages SET author = 'somebody else'")
 
     with pytest.raises(StoreError, match="not the same"):
-        await copy_store(source.address, destination.address, told=meddle)
+        await copy_store(source.address, destination.address, told=meddle, group=1)
     await _refuses(destination, StoreUnfinished)

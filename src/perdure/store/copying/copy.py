@@ -10,17 +10,17 @@ from __future__ import annotations
 
 import asyncio
 import enum
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from perdure.clock import Clock, SystemClock
 from perdure.errors import StoreError, StoreInUse, StoreMoved, StoreUnavailable, UsageError
-from perdure.store.copying.digests import Compared, Sums
-from perdure.store.copying.place import Place
+from perdure.store.copying.digests import Compared, Differs, Sums
+from perdure.store.copying.place import EVERYTHING, Place, Span
 from perdure.store.copying.sqlite import SqlitePlace
-from perdure.store.copying.tables import OF_SESSION, OWN_META, SESSIONS, SHARED
+from perdure.store.copying.tables import OF_SESSION, OWN_META, SHARED
 from perdure.store.opening import POSTGRES_PREFIXES, is_made, new_store, sqlite_path
 from perdure.store.sql.marks import COPY_OF, MOVED_TO, refuse_marked
 
@@ -255,15 +255,10 @@ class Copying:
     # ------------------------------------------------------------ rows
 
     def _copy_rows(self, keys: list[int]) -> None:
-        done = 0
-        for first in range(0, len(keys), self.group):
+        for done, span in self._spans(keys):
             with self.destination.transaction():
-                for key in keys[first : first + self.group]:
-                    there = list(self.destination.rows(SESSIONS, key))
-                    if there != list(self.source.rows(SESSIONS, key)):
-                        self.destination.copy_session(self.source, key, anew=bool(there))
-                    done += 1
-                    self.told(Stage.COPYING, done, len(keys))
+                self.destination.copy_sessions(self.source, span)
+                self.told(Stage.COPYING, done, len(keys))
         with self.destination.transaction():
             for key in set(self.destination.session_keys()) - set(keys):
                 self.destination.drop_session(key)
@@ -271,20 +266,28 @@ class Copying:
 
     def _compare(self, keys: list[int]) -> tuple[Compared, ...]:
         """Compares everything, each table of each session by itself."""
-        sums = [Sums(table) for table in OF_SESSION]
-        for done, key in enumerate(keys, start=1):
-            if not all(one.agree(self.source, self.destination, key) for one in sums):
-                raise self._differ(f"session {key}")
-            self.told(Stage.COMPARING, done, len(keys))
-        shared = Sums(SHARED)
-        if not shared.agree(self.source, self.destination, 0):
-            raise self._differ("what sessions share")
+        sums, shared = [Sums(table) for table in OF_SESSION], Sums(SHARED)
+        try:
+            for done, span in self._spans(keys):
+                for one in sums:
+                    one.compare(self.source, self.destination, span)
+                self.told(Stage.COMPARING, done, len(keys))
+            shared.compare(self.source, self.destination, EVERYTHING)
+        except Differs as found:
+            raise self._differ(found) from None
         return tuple(one.result() for one in (*sums, shared))
 
-    def _differ(self, what: str) -> StoreError:
+    def _spans(self, keys: list[int]) -> Iterator[tuple[int, Span]]:
+        """The sessions in groups: how many are through after each, and from where to where it goes."""
+        for first in range(0, len(keys), self.group):
+            group = keys[first : first + self.group]
+            yield first + len(group), (group[0], group[-1])
+
+    def _differ(self, found: Differs) -> StoreError:
         return StoreError(
-            f"{what} is not the same in {self.source.address} and {self.destination.address}: something else wrote one "
-            "of them; nothing is lost, run the copy into a new place",
+            f"{found.table} of session {found.session_key} is not the same in {self.source.address} and "
+            f"{self.destination.address}: something else wrote one of them; nothing is lost, run the copy into a new "
+            "place",
             address=self.destination.address,
         )
 

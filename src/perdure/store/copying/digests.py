@@ -6,17 +6,11 @@ import hashlib
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
 
-from perdure.store.copying.place import Place, Record
+from perdure.store.copying.place import Place, Record, Span
 from perdure.store.copying.tables import Table
-
-
-@dataclass(frozen=True, slots=True)
-class Digest:
-    """What rows in their order come to."""
-
-    rows: int
-    sha256: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,14 +26,23 @@ class Compared:
     sha256: str
 
 
-def digest(rows: Iterable[Record]) -> Digest:
-    """The digest of some rows."""
+class Differs(Exception):
+    """A session's rows in a table are not the same in both places."""
+
+    def __init__(self, table: str, session_key: int) -> None:
+        super().__init__(table, session_key)
+        self.table = table
+        self.session_key = session_key
+
+
+def digest(rows: Iterable[Record]) -> tuple[int, bytes]:
+    """How many rows there are, and the SHA-256 of all of them in their order."""
     count, found = 0, hashlib.sha256()
     for row in rows:
         found.update(json.dumps(row, ensure_ascii=False, separators=(",", ":")).encode())
         found.update(b"\n")
         count += 1
-    return Digest(count, found.digest())
+    return count, found.digest()
 
 
 class Sums:
@@ -47,18 +50,27 @@ class Sums:
 
     def __init__(self, table: Table) -> None:
         self.table = table
-        self.rows = 0
+        self._rows = 0
         self._found = hashlib.sha256()
 
-    def agree(self, one: Place, other: Place, session_key: int) -> bool:
-        """Whether a session's rows are the same in both places; if they are, they are added."""
-        ours, theirs = (digest(place.rows(self.table, session_key)) for place in (one, other))
-        if ours != theirs:
-            return False
-        self.rows += ours.rows
-        self._found.update(ours.sha256)
-        return True
+    def compare(self, one: Place, other: Place, span: Span) -> None:
+        """Compares the rows of some sessions, and adds them.
+
+        Raises:
+            Differs
+        """
+        ours, theirs = (self._by_session(place, span) for place in (one, other))
+        for key in sorted(ours.keys() | theirs.keys()):
+            if ours.get(key) != theirs.get(key):
+                raise Differs(self.table.name, key)
+            count, found = ours[key]
+            self._rows += count
+            self._found.update(found)
+
+    def _by_session(self, place: Place, span: Span) -> dict[int, tuple[int, bytes]]:
+        grouped = groupby(place.rows(self.table, span), itemgetter(0))
+        return {key: digest(row for _, row in rows) for key, rows in grouped}
 
     def result(self) -> Compared:
         """All that was added."""
-        return Compared(self.table.name, self.rows, self._found.hexdigest())
+        return Compared(self.table.name, self._rows, self._found.hexdigest())

@@ -9,13 +9,23 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
+from typing import cast
 
-from perdure.store.copying.tables import OF_SESSION, SHARED, Table
+from perdure.store.copying.tables import OF_SESSION, SESSIONS, SHARED, Table
 from perdure.store.sql.connection import Connection
 from perdure.store.sql.marks import moved_words, unfinished_words
 
 Value = int | str | None
 Record = tuple[Value, ...]
+
+Owned = tuple[int, Record]
+"""Whose a row is (the key of a session; 0: everybody's), and the row."""
+
+Span = tuple[int, int]
+"""Sessions from one key to another, both included."""
+
+EVERYTHING: Span = (0, 2**62)
+"""All sessions that there may be."""
 
 BAR = "barred"
 """How the triggers are called that refuse writes."""
@@ -63,6 +73,10 @@ class Place(ABC):
         """Carries out a statement."""
 
     @abstractmethod
+    def stream(self, text: str, facts: Sequence[Value] = ()) -> Iterable[Record]:
+        """Carries out a statement whose rows may be many and large.  Nothing else may run before its last row."""
+
+    @abstractmethod
     def connection(self) -> Connection:
         """The connection as the store itself uses it."""
 
@@ -71,8 +85,8 @@ class Place(ABC):
         """The columns of a table."""
 
     @abstractmethod
-    def insert(self, table: Table, session_key: int, rows: Iterable[Record]) -> None:
-        """Adds rows with all columns; ``session_key``: whose they are (0: everybody's)."""
+    def insert(self, table: Table, rows: Iterable[Owned]) -> None:
+        """Adds rows with all columns."""
 
     @abstractmethod
     def set_bar(self, table: str, events: Sequence[str], words: str) -> None:
@@ -94,26 +108,35 @@ class Place(ABC):
             self._columns[table.name] = tuple(sorted(self.find_columns(table.name)))
         return self._columns[table.name]
 
-    def rows(self, table: Table, session_key: int) -> Iterable[Record]:
-        """The rows of a session, or all of a table that sessions share, in order."""
-        names, order = ", ".join(self.columns(table)), ", ".join(table.order)
+    def rows(self, table: Table, span: Span) -> Iterable[Owned]:
+        """The rows of some sessions, session by session and in order; or all of a table that sessions share."""
+        own = table.name
+        names = ", ".join(f"{own}.{name}" for name in self.columns(table))
+        order = ", ".join(f"{own}.{name}" for name in table.order)
         if table is SHARED:
-            return self.run(f"SELECT {names} FROM {table.name} ORDER BY {order}")
-        owner = "session_key = $1"
-        if table.of_turns:
-            owner = "turn_key IN (SELECT turn_key FROM turns WHERE session_key = $1)"
-        return self.run(f"SELECT {names} FROM {table.name} WHERE {owner} ORDER BY {order}", (session_key,))
+            found = self.stream(f"SELECT 0, {names} FROM {own} ORDER BY {order}")
+        else:
+            via = f"{own} JOIN turns ON turns.turn_key = {own}.turn_key" if table.of_turns else own
+            key = "turns.session_key" if table.of_turns else f"{own}.session_key"
+            found = self.stream(
+                f"SELECT {key}, {names} FROM {via} WHERE {key} BETWEEN $1 AND $2 ORDER BY {key}, {order}", span
+            )
+        return ((cast(int, row[0]), row[1:]) for row in found)
 
     def session_keys(self) -> list[int]:
         """The keys of all sessions, in order."""
         return [int(str(key)) for (key,) in self.run("SELECT session_key FROM sessions ORDER BY session_key")]
 
-    def copy_session(self, source: Place, session_key: int, *, anew: bool) -> None:
-        """Takes a session over from another place.  ``anew``: what is here of it goes first."""
-        if anew:
-            self.drop_session(session_key)
-        for table in OF_SESSION:
-            self.insert(table, session_key, source.rows(table, session_key))
+    def copy_sessions(self, source: Place, span: Span) -> None:
+        """Takes sessions over from another place.  Those that are here as they are there already stay."""
+        here, there = (dict(place.rows(SESSIONS, span)) for place in (self, source))
+        for key in here:
+            if here[key] != there.get(key):
+                self.drop_session(key)
+        wanted = {key for key in there if there[key] != here.get(key)}
+        if wanted:
+            for table in OF_SESSION:
+                self.insert(table, ((key, row) for key, row in source.rows(table, span) if key in wanted))
 
     def drop_session(self, session_key: int) -> None:
         """Removes a session, if it is there."""
@@ -125,7 +148,7 @@ class Place(ABC):
     def copy_shared(self, source: Place) -> None:
         """Takes over what sessions share."""
         self.run(f"DELETE FROM {SHARED.name}")
-        self.insert(SHARED, 0, source.rows(SHARED, 0))
+        self.insert(SHARED, source.rows(SHARED, EVERYTHING))
 
     # ------------------------------------------------------------ marks
 

@@ -8,7 +8,7 @@ from typing import cast
 
 import psycopg
 
-from perdure.store.copying.place import BAR, Place, Record, Value
+from perdure.store.copying.place import BAR, Owned, Place, Record, Value
 from perdure.store.copying.tables import OF_SESSION, Table
 from perdure.store.postgres.connection import PostgresConnection, Raw
 from perdure.store.postgres.errors import translate
@@ -65,6 +65,9 @@ class PostgresPlace(Place):
         cursor = self.raw.execute(text.encode(), facts)
         return map(_plain, cursor.fetchall()) if cursor.description else ()
 
+    def stream(self, text: str, facts: Sequence[Value] = ()) -> Iterable[Record]:
+        return map(_plain, self.raw.cursor().stream(text.encode(), facts))
+
     def connection(self) -> PostgresConnection:
         return PostgresConnection(self.raw)
 
@@ -76,10 +79,10 @@ class PostgresPlace(Place):
         )
         return tuple(str(name) for (name,) in found)
 
-    def insert(self, table: Table, session_key: int, rows: Iterable[Record]) -> None:
+    def insert(self, table: Table, rows: Iterable[Owned]) -> None:
         text = f"COPY {table.name} ({', '.join(self.columns(table))}) FROM STDIN"
         with self.raw.cursor().copy(text.encode()) as copy:
-            for row in rows:
+            for _, row in rows:
                 copy.write_row(row)
 
     def set_bar(self, table: str, events: Sequence[str], words: str) -> None:
@@ -99,6 +102,7 @@ class PostgresPlace(Place):
                 name, key = table.name, table.order[0]
                 sequence, following = f"pg_get_serial_sequence('{name}', '{key}')", f"coalesce(max({key}), 0) + 1"
                 self.run(f"SELECT setval({sequence}, {following}, false) FROM {name}")
+            self.run(f"ANALYZE {table.name}")  # So many rows at once: the planner should not find out by itself.
 
 
 def _plain(row: tuple[object, ...]) -> Record:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
+from itertools import repeat
 from pathlib import Path
 from typing import cast
 
 from perdure.store.codec import Unreadable, pack
-from perdure.store.copying.place import BAR, Place, Record, Value
+from perdure.store.copying.place import BAR, Owned, Place, Record, Value
 from perdure.store.copying.tables import Table
 from perdure.store.sqlite.connection import SqliteConnection
 from perdure.store.sqlite.errors import translate
@@ -83,6 +84,9 @@ class SqlitePlace(Place):
             raise translate(Unreadable("a long text", f"its text {digest.hex()} is missing"), self.address)
         return str(row[0])
 
+    def stream(self, text: str, facts: Sequence[Value] = ()) -> Iterable[Record]:
+        return self.run(text, facts)
+
     def connection(self) -> SqliteConnection:
         return SqliteConnection(self.raw)
 
@@ -92,20 +96,19 @@ class SqlitePlace(Place):
         self._kept_apart[table] = frozenset(name for name, kind in kinds.items() if kind == "ANY") - WHOLE_HERE
         return tuple(kinds)
 
-    def insert(self, table: Table, session_key: int, rows: Iterable[Record]) -> None:
+    def insert(self, table: Table, rows: Iterable[Owned]) -> None:
         names, connection = self.columns(table), self.connection()
         apart = [name in self._kept_apart[table.name] for name in names]
-        where = f"session {session_key}, {table.name}"
 
-        def stored(value: Value, is_apart: bool) -> str | bytes | int | None:
+        def stored(key: int, value: Value, is_apart: bool) -> str | bytes | int | None:
             if is_apart and isinstance(value, str):
-                return connection.keep(session_key, pack(value, where))
+                return connection.keep(key, pack(value, f"{table.name} of session {key}"))
             return value
 
         marks = ", ".join("?" * len(names))
         self.raw.executemany(
             f"INSERT INTO {table.name} ({', '.join(names)}) VALUES ({marks})",
-            (tuple(map(stored, row, apart)) for row in rows),
+            (tuple(map(stored, repeat(key), row, apart)) for key, row in rows),
         )
 
     def set_bar(self, table: str, events: Sequence[str], words: str) -> None:
