@@ -124,7 +124,7 @@ async def test_sessions_go_on_in_the_new_place(ends: tuple[Backend, Backend]) ->
     await store.append_message("idle", "t-more", says(0, LONG), NOW)
     assert [one.text for one in (await store.list_messages("idle", None, 100)).items][-1] == LONG
     await store.delete_session("long")
-    assert await store.list_messages("fork", None, 100)
+    assert LONG in [one.text for one in (await store.list_messages("fork", None, 100)).items]
     await store.close()
 
 
@@ -194,11 +194,7 @@ async def test_what_cannot_be_copied_where(there: tuple[Backend, Backend], new_p
         await copy_store(other.address, source.address)
     with pytest.raises(UsageError, match="not empty"):
         await copy_store(other.address, destination.address)
-    assert (await _opened_and_closed(other)) is None
-
-
-async def _opened_and_closed(place: Backend) -> None:
-    await (await _opened(place)).close()
+    await (await _opened(other)).close()  # It was not touched.
 
 
 # ---------------------------------------------------------------- stopped on the way
@@ -276,11 +272,10 @@ async def test_a_copy_beside_its_source_is_another_store(ends: tuple[Backend, Ba
     assert after != before
     copied = await copy_store(source.address, destination.address, keep_source=True)
     assert copied.kept_source
-    for place, expected in ((source, store_id), (destination, None)):
+    for place in ends:
         store = await _opened(place)
         assert await seen(store) == after
-        assert (await store.store_id() == expected) is (expected is not None)
-        assert await store.store_id() == store_id or place is destination
+        assert (await store.store_id() == store_id) is (place is source)
         await store.close()
 
 

@@ -19,6 +19,7 @@ from tests.unit.store.builders import (
     text_message,
     worker,
 )
+from tests.unit.store.conftest import OpenStore
 
 from perdure.errors import (
     LeaseLost,
@@ -318,5 +319,5 @@ async def test_the_first_turn_of_two_owners_is_told_apart(store: SqlStore) -> No
 
 async def test_a_store_has_one_id_whoever_asks_first(open_store: OpenStore) -> None:
     store, other = await open_store(), await open_store()
-    found = await asyncio.gather(store.store_id(), other.store_id())
-    assert found == 2 * [await store.store_id()]
+    one, another = await asyncio.gather(store.store_id(), other.store_id())
+    assert one == another == await store.store_id()
