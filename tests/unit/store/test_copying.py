@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -290,3 +291,34 @@ async def test_a_difference_is_noticed(ends: tuple[Backend, Backend]) -> None:
     with pytest.raises(StoreError, match="not the same"):
         await copy_store(source.address, destination.address, told=meddle, group=1)
     await _refuses(destination, StoreUnfinished)
+
+
+async def test_of_two_runs_at_once_the_later_one_finishes(there: tuple[Backend, Backend]) -> None:
+    source, destination = there
+    before, _ = await _fill(source)
+
+    def overtake(stage: Stage, done: int, of: int) -> None:
+        if (stage, done) == (Stage.COMPARING, of):
+            asyncio.run(copy_store(source.address, destination.address))
+
+    with pytest.raises(StoreError, match="another run"):
+        await copy_store(source.address, destination.address, told=overtake)
+    store = await _opened(destination)
+    assert await seen(store) == before
+    await store.close()
+
+
+async def test_a_move_that_is_given_up_does_not_finish(there: tuple[Backend, Backend]) -> None:
+    source, destination = there
+    before, _ = await _fill(source)
+
+    def give_up(stage: Stage, done: int, of: int) -> None:
+        if (stage, done) == (Stage.COMPARING, of):
+            asyncio.run(undo_copy(source.address, destination.address))
+
+    with pytest.raises(StoreError, match="given up"):
+        await copy_store(source.address, destination.address, told=give_up)
+    await _refuses(destination, StoreUnfinished)
+    store = await _opened(source)
+    assert await seen(store) == before
+    await store.close()

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from perdure.clock import Clock, SystemClock
 from perdure.errors import StoreError, StoreInUse, StoreMoved, StoreUnavailable, UsageError
+from perdure.ids import IdSource, RandomIds
 from perdure.store.copying.digests import Compared, Differs, Sums
 from perdure.store.copying.place import EVERYTHING, Place, Span
 from perdure.store.copying.sqlite import SqlitePlace
@@ -31,6 +32,9 @@ LOOK_EVERY = 0.1
 """Seconds between two looks whether the workers have left."""
 
 STORE_ID = "store_id"
+
+RUN = "copy_run"
+"""The run that may write the destination: the last one that began, until it is given up."""
 
 
 class Stage(enum.Enum):
@@ -79,6 +83,7 @@ async def copy_store(
     group: int = GROUP,
     patience: float = 3.0,
     clock: Clock | None = None,
+    ids: IdSource | None = None,
 ) -> Copied:
     """Moves all sessions of a store to another place, which then is the same store: it has its id.
 
@@ -90,6 +95,7 @@ async def copy_store(
         told: called in another thread.
         group: sessions that are copied in one transaction.
         patience: seconds for which workers of the source may take to leave.
+        clock, ids: for tests.
 
     Raises:
         StoreInUse: workers serve the source.
@@ -105,7 +111,7 @@ async def copy_store(
     if ends[0].address == ends[1].address:
         raise UsageError(f"{ends[0].address} cannot be copied into itself", address=ends[0].address)
     await _settle(source, ends[0], clock, patience)
-    copy = Copying(*ends, keep_source, told, group)
+    copy = Copying(*ends, (ids or RandomIds()).new_id(), keep_source, told, group)
     return await asyncio.to_thread(copy.run, clock.now_ms())
 
 
@@ -177,12 +183,13 @@ def _undo(source: Place, destination: Place, made: bool) -> None:
         if facts.get(MOVED_TO) != destination.address:
             raise UsageError(f"{source.address} is not being moved to {destination.address}; nothing was changed")
         if made:
-            with _open(destination):
+            with _open(destination), destination.transaction():
                 if destination.meta().get(STORE_ID) == facts[STORE_ID]:
                     raise UsageError(
                         f"{source.address} was moved to {destination.address}, and that is finished; to come back, "
                         "copy that store to a new place"
                     )
+                destination.drop_meta(RUN)  # Should one be under way, it does not finish.
         with source.transaction():
             source.thaw()
             source.drop_meta(MOVED_TO)
@@ -191,9 +198,12 @@ def _undo(source: Place, destination: Place, made: bool) -> None:
 class Copying:
     """One run."""
 
-    def __init__(self, source: Place, destination: Place, keep_source: bool, told: Told, group: int) -> None:
+    def __init__(
+        self, source: Place, destination: Place, run_id: str, keep_source: bool, told: Told, group: int
+    ) -> None:
         self.source = source
         self.destination = destination
+        self.run_id = run_id
         self.keep_source = keep_source
         self.told = told
         self.group = group
@@ -227,6 +237,7 @@ class Copying:
                 refuse_marked(self.source.address, facts)
             if not going_on:
                 self._claim(theirs, f"{facts[STORE_ID]} {self.source.address}")
+            self.destination.put_meta(RUN, self.run_id)
         if not self.keep_source:
             self._freeze()
         return True
@@ -252,14 +263,26 @@ class Copying:
             if workers := self.source.workers():
                 raise _in_use(self.source, workers)
 
+    @contextmanager
+    def _writing(self) -> Generator[None]:
+        """A transaction of the destination, while this run is the one that may write it."""
+        with self.destination.transaction():
+            if self.destination.meta().get(RUN) != self.run_id:
+                raise StoreError(
+                    f"another run of the copy has begun to write {self.destination.address}, or the move was given up; "
+                    "this run ends here",
+                    address=self.destination.address,
+                )
+            yield
+
     # ------------------------------------------------------------ rows
 
     def _copy_rows(self, keys: list[int]) -> None:
         for done, span in self._spans(keys):
-            with self.destination.transaction():
+            with self._writing():
                 self.destination.copy_sessions(self.source, span)
                 self.told(Stage.COPYING, done, len(keys))
-        with self.destination.transaction():
+        with self._writing():
             for key in set(self.destination.session_keys()) - set(keys):
                 self.destination.drop_session(key)
             self.destination.copy_shared(self.source)
@@ -294,10 +317,11 @@ class Copying:
     def _finish(self) -> None:
         """The destination becomes a store like any other: the same one, unless the source is kept."""
         left = OWN_META | ({STORE_ID} if self.keep_source else frozenset[str]())
-        with self.destination.transaction():
+        with self._writing():
             for name, value in self.source.meta().items():
                 if name not in left:
                     self.destination.put_meta(name, value)
             self.destination.take_note()
             self.destination.let_workers_in()
             self.destination.drop_meta(COPY_OF)
+            self.destination.drop_meta(RUN)

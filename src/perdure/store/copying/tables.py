@@ -50,5 +50,5 @@ SHARED = Table("shared_state", ("app_name", "scope", "user_id", "name"))
 LEFT_BEHIND = frozenset({"meta", "workers", "worker_flows", "writers", "payloads", "payload_refs"})
 """What belongs to the store itself, or to processes that have it open, or is the way in which one kind keeps texts."""
 
-OWN_META = frozenset({"format", "schema_version", "moved_to", "copy_of"})
+OWN_META = frozenset({"format", "schema_version", "moved_to", "copy_of", "copy_run"})
 """Facts of a store about itself that another one does not take over."""
