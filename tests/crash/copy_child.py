@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from perdure.store.copying import Stage, copy_store
-from perdure.store.copying.copy import Copying
+from perdure.store.copying.run import Copying
 
 
 def _die() -> None:
