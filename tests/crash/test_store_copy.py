@@ -50,6 +50,7 @@ async def _killed(source: Backend, destination: Backend, point: str) -> None:
 
 
 async def test_a_copy_that_is_killed_again_and_again_loses_and_doubles_nothing(ends: tuple[Backend, Backend]) -> None:
+    """J14."""
     source, destination = ends
     store = source.new_store()
     await store.open()

@@ -158,6 +158,7 @@ async def test_a_dead_worker_is_not_in_the_way(ends: tuple[Backend, Backend]) ->
 
 
 async def test_who_has_the_source_open_already_cannot_write_it_any_more(ends: tuple[Backend, Backend]) -> None:
+    """J14."""
     source, destination = ends
     store = await _opened(source)
     await store.create_session(new_session(), None, request(), NOW)
@@ -221,6 +222,7 @@ async def _stopped_on_the_way(source: Backend, destination: Backend, **options: 
 async def test_neither_end_of_an_unfinished_move_can_be_used(
     ends: tuple[Backend, Backend], new_place: NewPlace
 ) -> None:
+    """J14."""
     source, destination = ends
     before, _ = await _fill(source)
     await _stopped_on_the_way(source, destination)

@@ -3,7 +3,7 @@
 The order is what makes that safe.  First the destination is marked as an unfinished copy and takes no workers, then the
 source is marked as moved and takes no writes; from here on neither can be used.  Sessions are copied in transactions,
 each of them whole or not at all.  When both stores are found equal, one transaction makes the destination a store like
-any other.  At no moment can both be used, and from the first mark on nothing is written to the source but marks.
+any other.  At no moment can both be used (J14), and from the first mark on nothing is written to the source but marks.
 """
 
 from __future__ import annotations
