@@ -158,7 +158,8 @@ class SessionStore(Protocol):
         """Opens or creates the store and brings its schema up to date.
 
         Raises:
-            StoreNotOurs, StoreTooNew, StoreBusy, StoreReadOnly, StoreFull, StoreUnavailable
+            StoreNotOurs, StoreTooNew, StoreBusy, StoreReadOnly, StoreFull, StoreUnavailable, StoreMoved,
+            StoreUnfinished
         """
         ...
 
@@ -171,6 +172,10 @@ class SessionStore(Protocol):
 
         What was handed in and not finished is as if the process had died.
         """
+        ...
+
+    async def store_id(self) -> str:
+        """What tells this store from every other; made once, when it is first asked for, and kept."""
         ...
 
     def listen(self, listener: Listener) -> Callable[[], None]:

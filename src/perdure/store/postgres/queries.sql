@@ -7,6 +7,14 @@
 
 -- ================================================================ clients
 
+-- name: store_id
+-- What tells this store from every other.
+SELECT value FROM meta WHERE name = 'store_id';
+
+-- name: store_id_insert
+-- The store has an id from now on.
+INSERT INTO meta VALUES ('store_id', $1) ON CONFLICT DO NOTHING;
+
 -- name: session_key
 -- The key of a session.
 SELECT session_key FROM sessions WHERE session_id = $1;

@@ -37,6 +37,12 @@ _NEWEST = f"{2**62}.{2**62}"
 _LIST_CURSOR = re.compile(r"(\d{1,19})\.(\d{1,19})")
 
 
+def store_id(connection: Connection) -> str | None:
+    """The store's id, if it has one."""
+    row = connection.execute("store_id").fetchone()
+    return None if row is None else str(row[0])
+
+
 def _key(connection: Connection, session_id: str) -> int:
     row = connection.execute("session_key", (session_id,)).fetchone()
     if row is None:

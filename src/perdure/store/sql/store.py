@@ -11,6 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TypeVar
 
+from perdure.ids import IdSource
 from perdure.session.model import (
     AgentSnapshot,
     Interrupt,
@@ -49,6 +50,8 @@ T = TypeVar("T")
 
 class SqlStore(ABC):
     """The part of ``SessionStore`` that is the same on every SQL database."""
+
+    _ids: IdSource
 
     def __init__(self) -> None:
         self._listeners: dict[object, Listener] = {}
@@ -108,6 +111,11 @@ class SqlStore(ABC):
     def _lease_now_ms(self, now_ms: int) -> int | None:
         """The time by which leases are kept; ``None``: the database's own."""
         return now_ms
+
+    async def store_id(self) -> str:
+        """See ``SessionStore``."""
+        found: str | None = await self._read_now(reading.store_id)
+        return found if found is not None else await self._submit(client.name_store(self._ids.new_id()))
 
     # ------------------------------------------------------------ listeners
 
