@@ -140,7 +140,7 @@ def two_renders() -> World:
     cast = Cast()
     mixed = calls(("render", {"what": "a"}), ("note", {"words": "n"}), ("render", {"what": "b"}))
     streamed = [says("now c", partial=True), renders("c")]
-    return cast.world(cast.llm("artist", mixed, streamed, says("all rendered"), tools=(render_of(cast),)))
+    return cast.world(cast.llm("artist", mixed, streamed, says("all rendered"), tools=(render_of(cast),)), beside=True)
 
 
 def choice() -> World:
@@ -163,7 +163,7 @@ def gated_render() -> World:
     render._require_confirmation = True
     wanted = calls(("render", {"what": "a"}), ("pay", {"amount": 5}))
     tools = (render, FunctionTool(pay, require_confirmation=True))
-    return cast.world(cast.llm("clerk", wanted, says("done"), tools=tools))
+    return cast.world(cast.llm("clerk", wanted, says("done"), tools=tools), beside=True)
 
 
 def line() -> World:
@@ -237,7 +237,7 @@ def first_result() -> World:
     wanted = calls(("ticket", {"subject": "leak"}), ("note", {"words": "n"}))
     agent = cast.llm("desk", wanted, says("it is pending"), noting("solved"), says("it is solved"))
     agent.tools.append(LongRunningFunctionTool(ticket))
-    return cast.world(agent)
+    return cast.world(agent, beside=True)
 
 
 WAITING: dict[str, Callable[[], World]] = {

@@ -46,7 +46,9 @@ class TurnSessionService(BaseSessionService):
             core.conductor.fail(drift)
             await core.conductor.parking.for_ever()
         if is_new:
-            core.outbox.add_questions(late_questions(core, event))
+            floor = core.conductor.floor
+            late = late_questions(core, event)
+            core.outbox.add_questions(one for one in late if not floor.is_announced(one.question_id))
         for later in core.outbox.sort(session.events):
             session.state.update(later.actions.state_delta)
         return event

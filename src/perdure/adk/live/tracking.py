@@ -23,6 +23,7 @@ from perdure.adk.live.runs import current_run, streamed
 from perdure.adk.marks import is_ours, ours
 from perdure.adk.tools.answers import answer_to_failure
 from perdure.adk.tools.stand_ins import is_control_tool, is_durable, make_tools_durable
+from perdure.adk.waits.long_running import announce_open_call
 from perdure.session.runner import ControlCall
 
 
@@ -74,13 +75,20 @@ def _follow_batches(original: seams.RunCalls) -> seams.RunCalls:
             return await original(invocation_context, function_calls, tools_dict, filters, tool_confirmation_dict)
         core.conductor.parking.guard()
         make_tools_durable(tools_dict)
-        group = core.conductor.floor.open_group(run, wanted)
+        long_running = [call.id for call in function_calls if _is_long_running(tools_dict, call)]
+        apart = {call_id for call_id in long_running if call_id} if len(wanted) > 1 else set[str]()
+        batch = core.conductor.floor.open_batch(run, wanted, apart)
         try:
             return await original(invocation_context, function_calls, tools_dict, filters, tool_confirmation_dict)
         finally:
-            core.conductor.floor.close_group(group)
+            core.conductor.floor.close_batch(batch)
 
     return handle_function_call_list_async
+
+
+def _is_long_running(tools: dict[str, BaseTool], call: types.FunctionCall) -> bool:
+    tool = tools.get(call.name or "")
+    return tool is not None and tool.is_long_running and is_durable(tool)
 
 
 class _PreparedCall(Protocol):
@@ -98,13 +106,19 @@ def _follow_calls(original: seams.RunCall) -> seams.RunCall:
         core = turn_of(invocation_context)
         if core is None:
             return await original(invocation_context, prepared_call, agent)
-        await _before_call(core, prepared_call)
-        event = await original(invocation_context, prepared_call, agent)
-        call_id = prepared_call.tool_context.function_call_id or ""
-        await _after_call(core, call_id)
-        if event is None:
-            core.unsaid[call_id] = prepared_call.tool_context.actions
-        return event
+        context = prepared_call.tool_context
+        call_id = context.function_call_id or ""
+        try:
+            await _before_call(core, prepared_call)
+            event = await original(invocation_context, prepared_call, agent)
+            await _after_call(core, call_id)
+            if event is None:
+                core.unsaid[call_id] = context.actions
+            if event is None or invocation_context.session is core.session:
+                announce_open_call(core, prepared_call.function_call, context.agent_name, event)
+            return event
+        finally:
+            core.conductor.end_call(call_id)
 
     return execute
 
