@@ -166,6 +166,21 @@ def gated_render() -> World:
     return cast.world(cast.llm("clerk", wanted, says("done"), tools=tools), beside=True)
 
 
+def beside_gate() -> World:
+    """A long-running call beside one that is let through only when the former has its answer."""
+    cast = Cast()
+
+    def release(what: str, tool_context: ToolContext) -> JsonObject:
+        """Releases."""
+        cast.log.append(f"release {what}")
+        tool_context.state["released"] = what
+        return {"released": what}
+
+    wanted = calls(("release", {"what": "a"}), ("render", {"what": "a"}), ("note", {"words": "n"}))
+    tools = (render_of(cast), FunctionTool(release, require_confirmation=True))
+    return cast.world(cast.llm("clerk", wanted, noting("x"), says("done"), tools=tools), beside=True)
+
+
 def line() -> World:
     """Case 14: what follows in a sequence goes on after the wait."""
     cast = Cast()
@@ -246,6 +261,7 @@ WAITING: dict[str, Callable[[], World]] = {
         two_renders,
         choice,
         gated_render,
+        beside_gate,
         line,
         rounds,
         branches,
