@@ -10,12 +10,26 @@ from typing import Any
 
 import pytest
 from google.adk.agents import LlmAgent, ParallelAgent
+from google.adk.events.event import Event
+from google.adk.events.request_input import RequestInput
 from google.adk.tools.agent_tool import AgentTool
 from google.adk.tools.long_running_tool import LongRunningFunctionTool
 from google.adk.tools.tool_context import ToolContext
+from google.adk.workflow import START
+from google.genai import types
+from pydantic import BaseModel
 from tests.field.support import ASKED, PATIENCE, READ, SESSION, Field, answers_in, durable, messages_of, prompt, say
+from tests.support.nodes import graph, request
 
-from perdure import AgentSessionClient, AgentSessionFlow, InterruptKind, SessionStatus, TurnStatus
+from perdure import (
+    AgentSessionClient,
+    AgentSessionFlow,
+    InterruptKind,
+    SessionStatus,
+    ToolEffect,
+    ToolPolicy,
+    TurnStatus,
+)
 from perdure.testing import call, reply, text
 
 Build = Callable[[Field], AgentSessionFlow]
@@ -92,8 +106,67 @@ def branches(field: Field) -> AgentSessionFlow:
     return durable(ParallelAgent(name="fan", sub_agents=both), POLICIES)
 
 
-BUILDS: list[Build] = [gated, asking, agent_beside, two_agents, branches]
-NAMES = ["gated", "asking", "agent_beside", "two_agents", "branches"]
+def asking_workflow(field: Field) -> AgentSessionFlow:
+    """One branch of a workflow asks for input; in the other an agent waits for an approval."""
+
+    def ask(node_input: Any) -> RequestInput:
+        return request(interrupt_id="word", message="Which word?")
+
+    def use(node_input: Any) -> None:
+        field.note("use", node_input["rendered"])
+
+    payer = LlmAgent(name="payer", model=field.model([call("pay", amount=5), text("Done.")]), tools=tools_of(field))
+    return durable(graph("flow", [(START, (ask, payer)), (ask, use)]), POLICIES)
+
+
+def gated_node(field: Field) -> AgentSessionFlow:
+    """Beside it, a function that waits for an approval."""
+
+    def ask(node_input: Any) -> RequestInput:
+        return request(interrupt_id="word", message="Which word?")
+
+    def pay(node_input: Any) -> Any:
+        field.note("pay")
+        return Event(content=types.Content(role="model", parts=[types.Part(text="Done.")]))
+
+    def use(node_input: Any) -> None:
+        field.note("use", node_input["rendered"])
+
+    flow = graph("flow", [(START, (ask, pay)), (ask, use)])
+    return durable(flow, node_policies={"pay": ToolPolicy(ToolEffect.IDEMPOTENT_WRITE, requires_approval=True)})
+
+
+class Wanted(BaseModel):
+    """What the workflow below takes."""
+
+    what: str
+
+
+def workflow_as_tool(field: Field) -> AgentSessionFlow:
+    """A workflow that an agent has as a tool asks, beside a call that waits for an approval."""
+
+    def ask(node_input: Any) -> RequestInput:
+        return request(interrupt_id="word", message="Which word?")
+
+    def use(node_input: Any) -> str:
+        field.note("use", node_input["rendered"])
+        return "used"
+
+    script = [reply(call("pay", amount=5), call("flow", what="go")), text("Done.")]
+    tool: Any = graph("flow", [(START, ask, use)], description="F.", input_schema=Wanted)
+    return durable(LlmAgent(name="boss", model=field.model(script), tools=[tool, *tools_of(field)]), POLICIES)
+
+
+BUILDS: dict[str, Build] = {
+    "gated": gated,
+    "asking": asking,
+    "agent_beside": agent_beside,
+    "two_agents": two_agents,
+    "branches": branches,
+    "asking_workflow": asking_workflow,
+    "gated_node": gated_node,
+    "workflow_as_tool": workflow_as_tool,
+}
 
 
 async def _answer(client: AgentSessionClient, kinds: list[InterruptKind]) -> None:
@@ -109,13 +182,13 @@ async def _ended_well(field: Field, client: AgentSessionClient) -> None:
     snapshot = await client.wait(SESSION, timeout=PATIENCE)
     assert snapshot.turn is not None
     assert (snapshot.status, snapshot.turn.status) == (SessionStatus.IDLE, TurnStatus.COMPLETED)
-    assert sorted(line.split()[0] for line in field.world) in (["pay", "render"], ["render", "wire"])
+    assert sorted(line.split()[0] for line in field.world) in (["pay", "render"], ["render", "wire"], ["pay", "use"])
     assert "Done." in [message.text for message in await messages_of(client)]
 
 
 @pytest.mark.parametrize("restart", [False, True])
 @pytest.mark.parametrize("question_first", [False, True])
-@pytest.mark.parametrize("build", BUILDS, ids=NAMES)
+@pytest.mark.parametrize("build", BUILDS.values(), ids=BUILDS)
 async def test_both_are_seen_at_once_and_either_may_be_answered_first(
     field: Field, build: Build, question_first: bool, restart: bool
 ) -> None:
@@ -140,7 +213,7 @@ async def test_both_are_seen_at_once_and_either_may_be_answered_first(
         await _ended_well(field, client)
 
 
-@pytest.mark.parametrize("build", BUILDS, ids=NAMES)
+@pytest.mark.parametrize("build", BUILDS.values(), ids=BUILDS)
 async def test_both_are_answered_in_one_map(field: Field, build: Build) -> None:
     async with field.working(build(field)) as client:
         snapshot = await say(client, "Go.")

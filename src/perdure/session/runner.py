@@ -296,7 +296,8 @@ class DriveBlocked:
     """The live turn waits for ``calls`` and ``questions`` (newly asked for) or for some it asked for before.
 
     ``more`` is true when some branch is still busy (a model call in flight): drive again at once.
-    ``questions`` may hold some with ``QuestionWait.NEXT_TURN``, for which it does not wait.
+    ``questions`` may hold some for which it does not wait: with ``QuestionWait.NEXT_TURN``, and with ``NEXT_LEG``, which
+    people may answer already while the invocation goes on.
     """
 
     progress: Progress
@@ -310,8 +311,10 @@ class DriveFinished:
     """The invocation ended by itself.
 
     Attributes:
-        questions: that it left open.  Any with ``QuestionWait.NEXT_LEG`` suspend the turn; none: the turn is over.
-        carry: for the next leg, as JSON text: what lives for the turn and is in no message.
+        questions: that it left open, those that were reported before included.  Any with ``QuestionWait.NEXT_LEG``
+            suspend the turn until they are answered; none: the turn is over.
+        carry: for the next leg, as JSON text: what lives for the turn and is in no message.  ``None`` when no question
+            suspends the turn.
     """
 
     progress: Progress

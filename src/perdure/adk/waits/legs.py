@@ -49,10 +49,20 @@ def open_questions(events: Sequence[Event], turn_id: str, leg: int) -> tuple[Que
             for response in event.get_function_responses():
                 asked.pop(response.id or "", None)
             continue
-        for call in event.get_function_calls():
-            if call.id in (event.long_running_tool_ids or ()) and call.name in _KINDS:
-                asked[call.id or ""] = (event, call)
+        asked.update({call.id or "": (event, call) for call in _asks_of(event)})
     return tuple(_question(event, call, leg) for event, call in asked.values())
+
+
+def early_questions(core: TurnCore, event: Event) -> list[Question]:
+    """What an event asks for the next leg.  It may be answered while the rest of the invocation goes on."""
+    if event.author == USER:
+        return []
+    return [_question(event, call, core.start.leg) for call in _asks_of(event) if call.id not in core.long_running]
+
+
+def _asks_of(event: Event) -> list[types.FunctionCall]:
+    ids = event.long_running_tool_ids or ()
+    return [call for call in event.get_function_calls() if call.id in ids and call.name in _KINDS]
 
 
 _KINDS = {seams.REQUEST_INPUT: InterruptKind.INPUT, seams.REQUEST_CREDENTIAL: InterruptKind.CREDENTIAL}
@@ -90,7 +100,8 @@ def _question(event: Event, call: types.FunctionCall, leg: int) -> Question:
 
 def content_of_answers(answers: Sequence[AnsweredQuestion]) -> types.Content:
     """The message with which a leg begins."""
-    return types.Content(role=USER, parts=[_part(answered) for answered in answers])
+    # Without an answer is what was asked by a node that is gone.
+    return types.Content(role=USER, parts=[_part(answered) for answered in answers if answered.answer is not None])
 
 
 def _part(answered: AnsweredQuestion) -> types.Part:
