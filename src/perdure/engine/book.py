@@ -39,7 +39,6 @@ from perdure.session.state import Call, CallPhase, HandOut, ModelStep, OpenTurn,
 from perdure.session.state import Question as StateQuestion
 from perdure.store.base import ClaimedSession, StoredCall, StoredQuestion
 
-
 NOTHING_CARRIED = ""
 """What a leg has handed on that had nothing to hand on: with it, too, the store says that the leg has ended."""
 

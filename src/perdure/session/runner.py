@@ -98,7 +98,7 @@ class Question:
         group: the invocation goes on when all questions of the group are answered.  Groups of questions are apart from
             groups of calls, also where their names are equal.
         tool_name, arguments: of the call that asks; what the asking node or tool is called when there is no call.
-        path: where in the tree of agents it is asked; empty at the root.
+        path: where in the application it is asked (see ``Interrupt``); empty at the root.
         hint, payload: what whoever answers is shown.
     """
 
@@ -179,7 +179,7 @@ class CallRequest:
         ask: the kind of interrupt to raise before the call may run; ``None`` when none is needed.
         hint, payload: what the decider is shown.
         timeout: of one attempt.
-        path: where in the tree of agents it is asked for; empty at the root.
+        path: where in the application it is asked for (see ``Interrupt``); empty at the root.
     """
 
     call_id: str
@@ -296,8 +296,8 @@ class DriveBlocked:
     """The live turn waits for ``calls`` and ``questions`` (newly asked for) or for some it asked for before.
 
     ``more`` is true when some branch is still busy (a model call in flight): drive again at once.
-    ``questions`` may hold some for which it does not wait: with ``QuestionWait.NEXT_TURN``, and with ``NEXT_LEG``, which
-    people may answer already while the invocation goes on.
+    ``questions`` may hold some for which it does not wait: with ``QuestionWait.NEXT_TURN``, and with ``NEXT_LEG``,
+    which people may answer already while the invocation goes on.
     """
 
     progress: Progress

@@ -92,6 +92,8 @@ class TurnCore:
     """Ids of the calls of long-running tools."""
     unsaid: dict[str, EventActions] = field(default_factory=dict[str, EventActions])
     """Call id -> what a call did that got no response, as that of a long-running tool that returned nothing."""
+    scopes: dict[str, str] = field(default_factory=dict[str, str])
+    """Id of a call that runs an agent or a workflow -> the place in which that runs."""
     toolset_rounds: dict[str, int] = field(default_factory=dict[str, int])
     """Run id -> how often it has looked whether its toolsets need a sign-in."""
     refused_sign_ins: set[str] = field(default_factory=set[str])
