@@ -253,6 +253,11 @@ class Floor:
         if fresh:
             self._unreported_announced.append(question)
 
+    @property
+    def announced(self) -> Collection[Question]:
+        """All questions that were announced."""
+        return self._announced.values()
+
     def is_announced(self, question_id: str) -> bool:
         """Whether the question of this id was announced."""
         return question_id in self._announced

@@ -1,30 +1,55 @@
 """A turn that starts with the answer to a call of an earlier turn.
 
 ADK takes a function response as the end of a pause and goes on under the invocation id of the call.  Here the earlier
-turn is over, and the answer starts one of its own, with its own id; everything else is as in ADK.
+turn is over, and the answer starts one of its own.  What runs in it is what ADK runs:
+
+* an agent that asked, and nothing around it, under an id of its own: where the application is not resumable, and where
+  its root is an ``LlmAgent``;
+* what the answer lets go on, under the id of the invocation that asked: in a workflow, and in any other tree of agents
+  if the application is resumable.  ADK finds out from the session's events how far that had come; what is in no message
+  is *left* by the earlier turn in one of its own, its last.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, cast
 
+from google.adk.agents.base_agent import BaseAgent
 from google.adk.agents.invocation_context import InvocationContext
+from google.adk.agents.llm_agent import LlmAgent
 from google.adk.events.event import Event
+from google.adk.events.event_actions import EventActions
 from google.adk.runners import Runner
 from google.adk.sessions.session import Session
 from google.genai import types
 
 from perdure.adk.live.core import TurnCore, current_turn
-from perdure.adk.records.history import content_of
+from perdure.adk.records.history import LEFT, content_of
+from perdure.adk.waits.carry import Carry
+from perdure.session.model import JsonObject
+from perdure.session.runner import AnsweredQuestion, QuestionWait, TurnStart
 
 
 class TurnRunner(Runner):
     """ADK's runner, for the turns of a session."""
 
+    @property
+    def goes_on_with_answers(self) -> bool:
+        """Whether a late answer lets the invocation that asked go on, and not only the agent."""
+        if not isinstance(self.agent, BaseAgent):
+            return True
+        config = self.resumability_config
+        return config is not None and config.is_resumable and not isinstance(self.agent, LlmAgent)
+
+    def _starts_anew(self) -> TurnCore | None:
+        """The turn, if it starts with answers and is an invocation of its own."""
+        return None if self.goes_on_with_answers else _late_answers()
+
     def _new_invocation_context(
         self, session: Session, *, invocation_id: str | None = None, **more: Any
     ) -> InvocationContext:
-        core = _late_answers()
+        core = self._starts_anew()
         if core is not None:  # before it makes the context, ADK makes an event, and takes the first id for that
             invocation_id = core.start.turn_id
         return super()._new_invocation_context(session, invocation_id=invocation_id, **more)
@@ -32,20 +57,20 @@ class TurnRunner(Runner):
     def _resolve_invocation_id(
         self, session: Session, new_message: types.Content | None, invocation_id: str | None
     ) -> str | None:
-        if _late_answers() is not None:
+        if self._starts_anew() is not None:
             return invocation_id
         return super()._resolve_invocation_id(session, new_message, invocation_id)
 
     def _resolve_invocation_id_from_fr(
         self, session: Session, new_message: types.Content, *, strict: bool = True
     ) -> str | None:
-        if _late_answers() is not None:
+        if self._starts_anew() is not None:
             return None
         return super()._resolve_invocation_id_from_fr(session, new_message, strict=strict)
 
     def _find_user_message_for_invocation(self, events: list[Event], invocation_id: str) -> types.Content | None:
         """What the user said when the answered call was made."""
-        core = _late_answers()
+        core = self._starts_anew()
         if core is not None:
             content = content_of(core.start.message)
             invocation_id = super()._resolve_invocation_id_from_fr(core.session, content, strict=False) or invocation_id
@@ -56,3 +81,71 @@ def _late_answers() -> TurnCore | None:
     """The turn, if it starts with answers."""
     core = current_turn.get()
     return core if core is not None and core.start.leg == 1 and core.start.message.answers else None
+
+
+async def leave(core: TurnCore, runner: TurnRunner) -> None:
+    """At the end of an invocation that somebody may answer later: keeps what the answer's turn has to know."""
+    invocation = core.invocation
+    late = any(question.wait is QuestionWait.NEXT_TURN for question in core.conductor.floor.announced)
+    if invocation is None or not late or not runner.goes_on_with_answers:
+        return
+    left = {
+        "states": dict(invocation.agent_states),
+        "ended": [name for name, ended in invocation.end_of_agents.items() if ended],
+        "carry": Carry(silent=(*core.carry.silent, *core.silent_now), steps=core.steps).to_text(),
+    }
+    event = Event(
+        invocation_id=invocation.invocation_id,
+        author=runner.agent.name if runner.agent is not None else "",
+        custom_metadata={LEFT: left},
+    )
+    await invocation.session_service.append_event(core.session, event)
+
+
+def take_up(events: list[Event], start: TurnStart) -> Carry:
+    """Brings the events of a session to where the invocation stopped that a turn's answers let go on.
+
+    Returns:
+        What else that had left.
+    """
+    asked = invocation_that_asked(events, [answer.question_id for answer in start.message.answers])
+    for at in range(len(events) - 1, -1, -1):
+        left = (events[at].custom_metadata or {}).get(LEFT)
+        if left is not None and events[at].invocation_id == asked:
+            events[at + 1 : at + 1] = _markers(events[at], cast(JsonObject, left))
+            return Carry.read(left["carry"])
+    return Carry()
+
+
+def _markers(event: Event, left: JsonObject) -> list[Event]:
+    """What ADK keeps of how far its agents have come, as its own events say it."""
+    actions = {name: EventActions(agent_state=state) for name, state in left["states"].items()}
+    actions |= {name: EventActions(end_of_agent=True) for name in left["ended"]}
+    return [
+        Event(
+            id=f"{event.id}|{name}",
+            invocation_id=event.invocation_id,
+            author=name,
+            timestamp=event.timestamp,
+            actions=done,
+        )
+        for name, done in actions.items()
+    ]
+
+
+def invocation_that_asked(events: Sequence[Event], question_ids: Sequence[str]) -> str | None:
+    """The id of the invocation that made the calls which are answered."""
+    for event in reversed(events):
+        if any(call.id in question_ids for call in event.get_function_calls()):
+            return event.invocation_id
+    return None
+
+
+def invocation_of_leg(events: Sequence[Event], start: TurnStart) -> str:
+    """The id under which a later leg of a turn goes on."""
+    ids = [answered.question.question_id for answered in _answered(start.answers)]
+    return invocation_that_asked(events, ids) or start.turn_id
+
+
+def _answered(answers: Sequence[AnsweredQuestion]) -> list[AnsweredQuestion]:
+    return [answered for answered in answers if answered.answer is not None]

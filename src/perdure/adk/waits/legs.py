@@ -38,9 +38,10 @@ def end_of_leg(core: TurnCore) -> tuple[tuple[Question, ...], str | None]:
 
 def open_questions(core: TurnCore) -> tuple[Question, ...]:
     """What the nodes of a turn have asked and nobody has answered, in the order in which they asked."""
+    invocation_id = core.start.turn_id if core.invocation is None else core.invocation.invocation_id
     asked: dict[str, tuple[Event, types.FunctionCall]] = {}
     for event in core.session.events:
-        if event.invocation_id != core.start.turn_id:
+        if event.invocation_id != invocation_id:
             continue
         if event.author == USER:
             for response in event.get_function_responses():
