@@ -45,7 +45,7 @@ from perdure.adk.tools.threads import SyncTools, ToolThreads
 from perdure.adk.tree import AgentNode
 from perdure.adk.waits import credentials, long_running, toolset_signin
 from perdure.adk.waits.carry import Carry
-from perdure.adk.waits.late import TurnRunner, invocation_of_leg, leave, take_up
+from perdure.adk.waits.late import TurnRunner, goes_on, invocation_of_leg, leave, take_up
 from perdure.adk.waits.legs import content_of_answers
 from perdure.errors import UsageError
 from perdure.session.model import ErrorInfo, JsonObject, TurnStatus, UserMessage
@@ -170,7 +170,8 @@ class AdkAgentRunner:
         stored = events_of(await log.load_stored()) if recorded.stored_messages > start.leg_length else []
         session = await self._session(start, log, config.get_session_config)
         carry = Carry.read(start.carry)
-        if first and start.message.answers and self._runner.goes_on_with_answers:
+        takes_up = goes_on(self._runner, session.events, start)
+        if takes_up:
             carry = take_up(session.events, start)
         session.state.update(carry.state())
         clock = TurnClock(start.started_at_ms)
@@ -189,6 +190,7 @@ class AdkAgentRunner:
             conductor=conductor,
             outbox=Outbox(start.turn_id, start.leg_length, stored, _ids_of_earlier_turns(session)),
             carry=carry,
+            goes_on=takes_up,
             steps={**carry.steps, **lasting_steps(conductor.journal.asides)},
         )
         content = content_of(start.message) if first else content_of_answers(start.answers)

@@ -76,6 +76,8 @@ class TurnCore:
     """Scope and path -> calls of that node's function."""
     carry: Carry = field(default_factory=Carry)
     """What the leg before handed on."""
+    goes_on: bool = False
+    """It starts with answers that let an earlier turn's invocation go on."""
     silent_now: list[str] = field(default_factory=list[str])
     """Paths of nodes that ran in this leg and left no event: in the next one ADK would run them again."""
     steps: JsonObject = field(default_factory=dict[str, JsonValue])

@@ -3,11 +3,10 @@
 ADK takes a function response as the end of a pause and goes on under the invocation id of the call.  Here the earlier
 turn is over, and the answer starts one of its own.  What runs in it is what ADK runs:
 
-* an agent that asked, and nothing around it, under an id of its own: where the application is not resumable, and where
-  its root is an ``LlmAgent``;
-* what the answer lets go on, under the id of the invocation that asked: in a workflow, and in any other tree of agents
-  if the application is resumable.  ADK finds out from the session's events how far that had come; what is in no message
-  is *left* by the earlier turn in one of its own, its last.
+* the agent that asked, and nothing around it, under an id of its own;
+* or the invocation that asked, under its id: a workflow, any other tree of agents if the application is resumable, and
+  an agent that had delegated to the one that asked.  ADK finds out from the session's events how far that had come;
+  what is in no message is *left* by the earlier turn in one of its own, its last.
 """
 
 from __future__ import annotations
@@ -28,28 +27,24 @@ from perdure.adk.live.core import TurnCore, current_turn
 from perdure.adk.records.history import LEFT, content_of
 from perdure.adk.waits.carry import Carry
 from perdure.session.model import JsonObject
-from perdure.session.runner import AnsweredQuestion, QuestionWait, TurnStart
+from perdure.session.runner import QuestionWait, TurnStart
 
 
 class TurnRunner(Runner):
     """ADK's runner, for the turns of a session."""
 
     @property
-    def goes_on_with_answers(self) -> bool:
-        """Whether a late answer lets the invocation that asked go on, and not only the agent."""
+    def goes_on_as_a_whole(self) -> bool:
+        """Whether a late answer lets the whole invocation go on that asked, and not only the agent."""
         if not isinstance(self.agent, BaseAgent):
             return True
         config = self.resumability_config
         return config is not None and config.is_resumable and not isinstance(self.agent, LlmAgent)
 
-    def _starts_anew(self) -> TurnCore | None:
-        """The turn, if it starts with answers and is an invocation of its own."""
-        return None if self.goes_on_with_answers else _late_answers()
-
     def _new_invocation_context(
         self, session: Session, *, invocation_id: str | None = None, **more: Any
     ) -> InvocationContext:
-        core = self._starts_anew()
+        core = _starts_anew()
         if core is not None:  # before it makes the context, ADK makes an event, and takes the first id for that
             invocation_id = core.start.turn_id
         return super()._new_invocation_context(session, invocation_id=invocation_id, **more)
@@ -57,37 +52,56 @@ class TurnRunner(Runner):
     def _resolve_invocation_id(
         self, session: Session, new_message: types.Content | None, invocation_id: str | None
     ) -> str | None:
-        if self._starts_anew() is not None:
+        if _starts_anew() is not None:
             return invocation_id
         return super()._resolve_invocation_id(session, new_message, invocation_id)
 
     def _resolve_invocation_id_from_fr(
         self, session: Session, new_message: types.Content, *, strict: bool = True
     ) -> str | None:
-        if self._starts_anew() is not None:
+        if _starts_anew() is not None:
             return None
         return super()._resolve_invocation_id_from_fr(session, new_message, strict=strict)
 
     def _find_user_message_for_invocation(self, events: list[Event], invocation_id: str) -> types.Content | None:
         """What the user said when the answered call was made."""
-        core = self._starts_anew()
+        core = _starts_anew()
         if core is not None:
             content = content_of(core.start.message)
             invocation_id = super()._resolve_invocation_id_from_fr(core.session, content, strict=False) or invocation_id
         return super()._find_user_message_for_invocation(events, invocation_id)
 
 
-def _late_answers() -> TurnCore | None:
-    """The turn, if it starts with answers."""
+def _starts_anew() -> TurnCore | None:
+    """The turn, if it starts with answers and is an invocation of its own."""
     core = current_turn.get()
-    return core if core is not None and core.start.leg == 1 and core.start.message.answers else None
+    starts = core is not None and core.start.leg == 1 and bool(core.start.message.answers)
+    return core if starts and core is not None and not core.goes_on else None
+
+
+def goes_on(runner: TurnRunner, events: Sequence[Event], start: TurnStart) -> bool:
+    """Whether a turn starts with answers that let the invocation go on that asked.
+
+    An ``LlmAgent`` that has called the agent that asked (a task, a single turn, an agent in a workflow that is a tool)
+    goes on when that does: ADK looks for what was done there under the id of the invocation.
+    """
+    asked = _asking(events, [answer.question_id for answer in start.message.answers])
+    if start.leg > 1 or asked is None:
+        return False
+    return runner.goes_on_as_a_whole or (isinstance(runner.agent, LlmAgent) and _is_in_call(asked))
+
+
+def _is_in_call(event: Event) -> bool:
+    """Whether an event comes from inside a call of another agent.  Such runs have the call's id, others a number."""
+    runs = [segment.rpartition("@")[2] for segment in event.node_info.path.split("/")]
+    return any(run and not run.isdigit() for run in runs)
 
 
 async def leave(core: TurnCore, runner: TurnRunner) -> None:
     """At the end of an invocation that somebody may answer later: keeps what the answer's turn has to know."""
     invocation = core.invocation
     late = any(question.wait is QuestionWait.NEXT_TURN for question in core.conductor.floor.announced)
-    if invocation is None or not late or not runner.goes_on_with_answers:
+    if invocation is None or not runner.goes_on_as_a_whole or not (late or core.goes_on):
         return
     left = {
         "states": dict(invocation.agent_states),
@@ -108,10 +122,10 @@ def take_up(events: list[Event], start: TurnStart) -> Carry:
     Returns:
         What else that had left.
     """
-    asked = invocation_that_asked(events, [answer.question_id for answer in start.message.answers])
+    asked = _asking(events, [answer.question_id for answer in start.message.answers])
     for at in range(len(events) - 1, -1, -1):
         left = (events[at].custom_metadata or {}).get(LEFT)
-        if left is not None and events[at].invocation_id == asked:
+        if left is not None and asked is not None and events[at].invocation_id == asked.invocation_id:
             events[at + 1 : at + 1] = _markers(events[at], cast(JsonObject, left))
             return Carry.read(left["carry"])
     return Carry()
@@ -133,19 +147,12 @@ def _markers(event: Event, left: JsonObject) -> list[Event]:
     ]
 
 
-def invocation_that_asked(events: Sequence[Event], question_ids: Sequence[str]) -> str | None:
-    """The id of the invocation that made the calls which are answered."""
-    for event in reversed(events):
-        if any(call.id in question_ids for call in event.get_function_calls()):
-            return event.invocation_id
-    return None
+def _asking(events: Sequence[Event], question_ids: Sequence[str]) -> Event | None:
+    """The event with a call that is answered."""
+    return next((one for one in reversed(events) if any(c.id in question_ids for c in one.get_function_calls())), None)
 
 
 def invocation_of_leg(events: Sequence[Event], start: TurnStart) -> str:
     """The id under which a later leg of a turn goes on."""
-    ids = [answered.question.question_id for answered in _answered(start.answers)]
-    return invocation_that_asked(events, ids) or start.turn_id
-
-
-def _answered(answers: Sequence[AnsweredQuestion]) -> list[AnsweredQuestion]:
-    return [answered for answered in answers if answered.answer is not None]
+    asked = _asking(events, [answered.question.question_id for answered in start.answers])
+    return start.turn_id if asked is None else asked.invocation_id
