@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from google.adk.agents import BaseAgent, LoopAgent, ParallelAgent, RunConfig, SequentialAgent
+from google.adk.agents import LoopAgent, ParallelAgent, RunConfig, SequentialAgent
 from google.adk.agents.run_config import StreamingMode  # type: ignore[attr-defined]  # ADK's documented import
 from google.adk.apps.app import App, ResumabilityConfig
 from google.adk.events.event import Event
@@ -40,15 +40,16 @@ def done(call: types.FunctionCall) -> JsonObject:
 
 
 async def run_plain_with_answers(
-    world: World, reply: Reply = done, *, late: bool = False
+    world: World, reply: Reply = done, *, late: bool = False, resumable: bool = True
 ) -> tuple[list[JsonObject], JsonObject]:
     """The events that plain ADK stores, without what perdure leaves out, and the final state.
 
     Args:
         late: answer what gave a first result, too.
     """
-    assert isinstance(world.agent, BaseAgent)
-    app = App(name="Flow", root_agent=world.agent, resumability_config=ResumabilityConfig(is_resumable=True))
+    assert not isinstance(world.agent, App)
+    config = ResumabilityConfig(is_resumable=True) if resumable else None
+    app = App(name="Flow", root_agent=world.agent, resumability_config=config)
     service = InMemorySessionService()
     runner = Runner(app=app, session_service=service, **world.services)
     await service.create_session(app_name=app.name, user_id="u1", session_id="s1")
@@ -104,7 +105,7 @@ def conversation(items: list[JsonObject]) -> list[JsonObject]:
     kept: list[JsonObject] = []
     for item, event in zip(items, events_of(items), strict=True):
         asks = {*event.actions.requested_tool_confirmations, *event.actions.requested_auth_configs}
-        if not is_stored(event):
+        if not is_stored(event) or "content" not in item:
             continue
         left = [part for part in item["content"]["parts"] if not _is_left_out(part, asks)]
         if left:

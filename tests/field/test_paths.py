@@ -102,6 +102,10 @@ def task(field: Field) -> Any:
     return agent(field, "boss", call("a", request="x"), text("ok"), sub_agents=[agent(field, "a", mode="task")])
 
 
+def single_turn(field: Field) -> Any:
+    return agent(field, "boss", call("a", request="x"), text("ok"), sub_agents=[agent(field, "a", mode="single_turn")])
+
+
 def as_tool(field: Field) -> Any:
     return agent(field, "boss", call("a", request="x"), text("ok"), tools=[AgentTool(agent(field, "a"))])
 
@@ -142,6 +146,7 @@ PATHS: dict[Callable[[Field], Any], str] = {
     parallel: "line/par/",
     transfer: "boss/",
     task: "boss/",
+    single_turn: "boss/c1/",
     as_tool: "boss/c1/",
     tree_as_tool: "boss/c1/line/",
     workflow: "flow/",

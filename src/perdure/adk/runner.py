@@ -162,7 +162,7 @@ class AdkAgentRunner:
         """Starts the invocation of a turn from the session as it was when the turn began.
 
         Raises:
-            UsageError: ADK could not run its message.
+            UsageError: ADK could not run its message, or not all of its answers in one turn.
         """
         config = self._config_of(start.message)
         recorded = await log.recorded()

@@ -16,7 +16,7 @@ from perdure.adk.live.runs import Run
 
 def place_of(core: TurnCore, run: Run, context: CallbackContext) -> str:
     """Where the agent of a context is."""
-    names = _behind(run, node_names(core, context.node_path))
+    names = node_names(core, context.node_path)
     agents: list[str] = []
     agent = seams.invocation_of(context).agent
     while isinstance(agent, BaseAgent):
@@ -24,7 +24,7 @@ def place_of(core: TurnCore, run: Run, context: CallbackContext) -> str:
         agent = agent.parent_agent
     if names and names[-1] in agents:  # ADK's path ends with the agent, or with one above it
         agents = agents[agents.index(names[-1]) + 1 :]
-    return "/".join((*names, *agents))
+    return _behind(run, [*names, *agents])
 
 
 def path_of(core: TurnCore, run: Run, context: CallbackContext) -> str:
@@ -35,7 +35,7 @@ def path_of(core: TurnCore, run: Run, context: CallbackContext) -> str:
 
 def path_of_node(core: TurnCore, run: Run, context: CallbackContext) -> str:
     """Where the node of a context is."""
-    return "/".join(_behind(run, node_names(core, context.node_path)))
+    return _behind(run, node_names(core, context.node_path))
 
 
 def node_names(core: TurnCore, node_path: str) -> list[str]:
@@ -49,6 +49,12 @@ def node_names(core: TurnCore, node_path: str) -> list[str]:
     return names
 
 
-def _behind(run: Run, names: list[str]) -> list[str]:
-    """An agent that is run as a tool begins a path of its own."""
-    return names if not run.place or names[:1] == [run.place] else [run.place, *names]
+def _behind(run: Run, names: list[str]) -> str:
+    """The path of these names, behind the call in which they run as a tool.
+
+    Its agent may begin a path of its own, or be one that has the agent with the call above it.
+    """
+    if run.place and names[:1] != [run.place]:
+        above = run.place.split("/")[:-1]
+        names = [run.place, *(names[len(above) :] if names[: len(above)] == above else names)]
+    return "/".join(names)

@@ -26,6 +26,7 @@ from google.genai import types
 from perdure.adk.live.core import TurnCore, current_turn
 from perdure.adk.records.history import LEFT, content_of
 from perdure.adk.waits.carry import Carry
+from perdure.errors import UsageError
 from perdure.session.model import JsonObject
 from perdure.session.runner import QuestionWait, TurnStart
 
@@ -84,16 +85,28 @@ def goes_on(runner: TurnRunner, events: Sequence[Event], start: TurnStart) -> bo
 
     An ``LlmAgent`` that has called the agent that asked (a task, a single turn, an agent in a workflow that is a tool)
     goes on when that does: ADK looks for what was done there under the id of the invocation.
+
+    Raises:
+        UsageError: the answers are for several invocations.
     """
-    asked = _asking(events, [answer.question_id for answer in start.message.answers])
-    if start.leg > 1 or asked is None:
+    asked = [found for one in start.message.answers if (found := _asking(events, [one.question_id])) is not None]
+    if start.leg > 1 or not asked:
         return False
-    return runner.goes_on_as_a_whole or (isinstance(runner.agent, LlmAgent) and _is_in_call(asked))
+    in_call = isinstance(runner.agent, LlmAgent) and any(map(_is_in_call, asked))
+    if not (runner.goes_on_as_a_whole or in_call):
+        return False
+    if len({event.invocation_id for event in asked}) > 1:
+        raise UsageError(
+            "these answers let different invocations go on, and a turn is one; answer the questions of each earlier "
+            "turn by themselves, with answer_question"
+        )
+    return True
 
 
 def _is_in_call(event: Event) -> bool:
     """Whether an event comes from inside a call of another agent.  Such runs have the call's id, others a number."""
-    runs = [segment.rpartition("@")[2] for segment in event.node_info.path.split("/")]
+    segments = [*event.node_info.path.split("/"), *(event.branch or "").split(".")]
+    runs = [segment.partition("@")[2] for segment in segments]
     return any(run and not run.isdigit() for run in runs)
 
 
