@@ -53,8 +53,8 @@ def two_in_a_line() -> World:
 def in_a_loop() -> World:
     cast = Cast()
     script = (tickets("a"), says("pending"), says("solved"), tickets("b"), says("pending b"), says("solved b"))
-    agents = [desk_of(cast, *script), after_of(cast)]
-    return cast.world(LoopAgent(name="rounds", sub_agents=agents, max_iterations=2))
+    rounds = LoopAgent(name="rounds", sub_agents=[desk_of(cast, *script), after_of(cast)], max_iterations=2)
+    return cast.world(rounds)
 
 
 def in_a_branch() -> World:

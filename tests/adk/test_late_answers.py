@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -127,11 +129,13 @@ async def test_what_an_answer_lets_go_on_may_ask_for_input() -> None:
 
 
 async def test_answers_for_two_invocations_do_not_start_one_turn() -> None:
-    disk = Disk()
-    for _ in range(2):  # each message in a life of its own, so that the agent asks each time
-        await engine_of(resumable_world("in_a_line", True), disk).turn("go")
-    assert len(disk.late) == 2
-    engine = engine_of(resumable_world("in_a_line", True), disk)
-    engine.begin(late_answer(*disk.late))
+    """Answered one after the other, each starts a turn of its own."""
+    engine = engine_of(resumable_world("in_a_line", True))
+    await engine.turn("go")
+    (asked,) = engine.disk.late
+    again = json.loads(json.dumps(engine.disk.messages).replace(asked.question_id, "another"))
+    engine.disk.messages += [{**item, "invocation_id": "e-another", "id": f"{item['id']}2"} for item in again]
+    second_life = engine_of(resumable_world("in_a_line", True), engine.disk)
+    second_life.begin(late_answer(asked, replace(asked, question_id="another")))
     with pytest.raises(UsageError, match="answer_question"):
-        await engine.open()
+        await second_life.open()

@@ -94,7 +94,7 @@ def two_agents(field: Field) -> AgentSessionFlow:
         return AgentTool(agent)
 
     script = [reply(call("payer", request="p"), call("painter", request="r")), text("Done.")]
-    tools = [tool("payer", call("pay", amount=5)), tool("painter", call("render", what="a"))]
+    tools: list[Any] = [tool("payer", call("pay", amount=5)), tool("painter", call("render", what="a"))]
     return durable(LlmAgent(name="outer", model=field.model(script), tools=tools), POLICIES)
 
 
@@ -102,8 +102,8 @@ def branches(field: Field) -> AgentSessionFlow:
     def branch(name: str, asks: Any) -> LlmAgent:
         return LlmAgent(name=name, model=field.model([asks, text("Done.")]), tools=tools_of(field))
 
-    both = [branch("payer", call("pay", amount=5)), branch("painter", call("render", what="a"))]
-    return durable(ParallelAgent(name="fan", sub_agents=both), POLICIES)
+    payer, painter = branch("payer", call("pay", amount=5)), branch("painter", call("render", what="a"))
+    return durable(ParallelAgent(name="fan", sub_agents=[payer, painter]), POLICIES)
 
 
 def asking_workflow(field: Field) -> AgentSessionFlow:

@@ -18,6 +18,7 @@ from google.adk.tools.tool_context import ToolContext
 from google.genai import types
 
 from perdure.adk import seams
+from perdure.adk.live.calls import apart_key
 from perdure.adk.live.core import TurnCore, turn_of
 from perdure.adk.live.runs import current_run, streamed
 from perdure.adk.marks import is_ours, ours
@@ -75,9 +76,7 @@ def _follow_batches(original: seams.RunCalls) -> seams.RunCalls:
             return await original(invocation_context, function_calls, tools_dict, filters, tool_confirmation_dict)
         core.conductor.parking.guard()
         make_tools_durable(tools_dict)
-        long_running = [call.id for call in function_calls if _is_long_running(tools_dict, call)]
-        apart = {call_id for call_id in long_running if call_id} if len(wanted) > 1 else set[str]()
-        batch = core.conductor.floor.open_batch(run, wanted, apart)
+        batch = core.conductor.floor.open_batch(run, wanted, _apart(core, function_calls, wanted, tools_dict))
         try:
             return await original(invocation_context, function_calls, tools_dict, filters, tool_confirmation_dict)
         finally:
@@ -86,8 +85,16 @@ def _follow_batches(original: seams.RunCalls) -> seams.RunCalls:
     return handle_function_call_list_async
 
 
-def _is_long_running(tools: dict[str, BaseTool], call: types.FunctionCall) -> bool:
-    tool = tools.get(call.name or "")
+def _apart(core: TurnCore, calls: list[types.FunctionCall], wanted: list[str], tools: dict[str, BaseTool]) -> set[str]:
+    """The calls of long-running tools beside others.  What the journal has in one group comes back in one."""
+    long_running = {call.id for call in calls if call.id in wanted and _is_long_running(tools.get(call.name or ""))}
+    recorded = {call_id: core.conductor.journal.call(call_id) for call_id in long_running if call_id}
+    if len(wanted) == 1:
+        return set()
+    return {i for i, then in recorded.items() if then is None or then.request.group.endswith(apart_key("", i))}
+
+
+def _is_long_running(tool: BaseTool | None) -> bool:
     return tool is not None and tool.is_long_running and is_durable(tool)
 
 

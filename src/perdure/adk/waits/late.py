@@ -123,7 +123,7 @@ async def leave(core: TurnCore, runner: TurnRunner) -> None:
     }
     event = Event(
         invocation_id=invocation.invocation_id,
-        author=runner.agent.name if runner.agent is not None else "",
+        author=runner.agent.name,
         custom_metadata={LEFT: left},
     )
     await invocation.session_service.append_event(core.session, event)
