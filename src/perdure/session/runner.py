@@ -175,7 +175,8 @@ class CallRequest:
 
     Attributes:
         call_id: the framework's function-call id; unique in the turn.
-        group: key of the model call that asked for it.  The turn goes on when all calls of the group are settled.
+        group: the calls of one model response that get their records together, when all of them are settled.  A call of
+            a long-running tool beside others is a group of its own.
         ask: the kind of interrupt to raise before the call may run; ``None`` when none is needed.
         hint, payload: what the decider is shown.
         timeout: of one attempt.
