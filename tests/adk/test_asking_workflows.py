@@ -236,7 +236,7 @@ async def test_temp_state_and_the_count_of_model_calls_live_for_the_whole_turn()
     assert (question.question_id, question.tool_name, question.path, question.hint) == (
         "more",
         "ask",
-        "flow@1/ask@1",
+        "flow/ask",
         "More?",
     )
     assert "temp:kept" not in disk.state

@@ -55,12 +55,13 @@ def suitable_answer(interrupt: Interrupt, value: JsonValue, resolved_by: str | N
         return reply(value, where, resolved_by)
     if isinstance(value, bool):
         return verdict(value, None, None, resolved_by)
+    given = cast("object", value)
     said = cast("JsonObject", value) if isinstance(value, dict) else {}
     message = said.get("message")
     fits = isinstance(said.get("approved"), bool) and isinstance(message, str | None) and said.keys() <= _VERDICT_KEYS
     if not fits:
         raise UsageError(
-            f"{where} is {shown(value)}; it takes a bool, or an object with 'approved' (bool), 'payload' and 'message'",
+            f"{where} is {shown(given)}; it takes a bool, or an object with 'approved' (bool), 'payload' and 'message'",
             interrupt_id=interrupt.interrupt_id,
             kind=interrupt.kind.value,
         )

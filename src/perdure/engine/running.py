@@ -298,10 +298,9 @@ def _check(result: DriveResult) -> None:
         return
     ensure_storable_calls(result.calls if isinstance(result, DriveBlocked) else ())
     ensure_storable_questions(result.questions, result.carry if isinstance(result, DriveFinished) else None)
-    wrong = QuestionWait.NEXT_LEG if isinstance(result, DriveBlocked) else QuestionWait.LIVE
-    for question in result.questions:
-        if question.wait is wrong:
-            raise EngineError(f"question {question.question_id!r} has no {wrong.value} invocation to wait in")
+    for question in result.questions if isinstance(result, DriveFinished) else ():
+        if question.wait is QuestionWait.LIVE:
+            raise EngineError(f"question {question.question_id!r} has no live invocation to wait in")
 
 
 def _stopped_by_us() -> bool:

@@ -265,7 +265,10 @@ class Interrupt(Shape):
 
     Attributes:
         interrupt_id: stable over restarts; distinct even for equal calls.
-        agent_name, path: who asks, and where in the tree of agents; the path is empty at the root.
+        agent_name: who asks.
+        path: where in the application that is: the names of agents and workflows from the root down, and last that of
+            the agent or node that asks, between slashes (``root/par/a``, ``flow/review``).  Where an agent or a
+            workflow runs as a tool, the id of the call stands before its name.  Empty when the root itself asks.
         hint: what the tool or policy says to whoever decides; may be empty.
         payload: what the tool attached for the decider; ``None`` when nothing.
         deadline: when it expires; ``None`` for never.

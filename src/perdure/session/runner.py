@@ -99,7 +99,7 @@ class Question:
         group: the invocation goes on when all questions of the group are answered.  Groups of questions are apart from
             groups of calls, also where their names are equal.
         tool_name, arguments: of the call that asks; what the asking node or tool is called when there is no call.
-        path: where in the tree of agents it is asked; empty at the root.
+        path: where in the application it is asked (see ``Interrupt``); empty at the root.
         hint, payload: what whoever answers is shown.
     """
 
@@ -176,11 +176,12 @@ class CallRequest:
 
     Attributes:
         call_id: the framework's function-call id; unique in the turn.
-        group: key of the model call that asked for it.  The turn goes on when all calls of the group are settled.
+        group: the calls of one model response that get their records together, when all of them are settled.  A call of
+            a long-running tool beside others is a group of its own.
         ask: the kind of interrupt to raise before the call may run; ``None`` when none is needed.
         hint, payload: what the decider is shown.
         timeout: of one attempt.
-        path: where in the tree of agents it is asked for; empty at the root.
+        path: where in the application it is asked for (see ``Interrupt``); empty at the root.
     """
 
     call_id: str
@@ -297,7 +298,8 @@ class DriveBlocked:
     """The live turn waits for ``calls`` and ``questions`` (newly asked for) or for some it asked for before.
 
     ``more`` is true when some branch is still busy (a model call in flight): drive again at once.
-    ``questions`` may hold some with ``QuestionWait.NEXT_TURN``, for which it does not wait.
+    ``questions`` may hold some for which it does not wait: with ``QuestionWait.NEXT_TURN``, and with ``NEXT_LEG``,
+    which people may answer already while the invocation goes on.
     """
 
     progress: Progress
@@ -311,8 +313,10 @@ class DriveFinished:
     """The invocation ended by itself.
 
     Attributes:
-        questions: that it left open.  Any with ``QuestionWait.NEXT_LEG`` suspend the turn; none: the turn is over.
-        carry: for the next leg, as JSON text: what lives for the turn and is in no message.
+        questions: that it left open, those that were reported before included.  Any with ``QuestionWait.NEXT_LEG``
+            suspend the turn until they are answered; none: the turn is over.
+        carry: for the next leg, as JSON text: what lives for the turn and is in no message.  ``None`` when no question
+            suspends the turn.
     """
 
     progress: Progress
@@ -578,7 +582,7 @@ class AgentSessionFlow:
             if not isinstance(value, str) or not value:
                 raise wrong(name, value, "a str that is not empty")
         expect(self.runner, AgentFrameworkRunner, "runner", "an AgentFrameworkRunner, such as an AdkAgentRunner")
-        deadline: object = self.interrupt_deadline
-        if deadline is not None and not (isinstance(deadline, timedelta) and deadline > timedelta(0)):
-            raise wrong("interrupt_deadline", deadline, "a positive timedelta, or None for ever")
+        expect(self.interrupt_deadline, timedelta, "interrupt_deadline", "a timedelta, or None for ever", optional=True)
+        if self.interrupt_deadline is not None and self.interrupt_deadline <= timedelta(0):
+            raise wrong("interrupt_deadline", self.interrupt_deadline, "positive, or None for ever")
         expect_count(self.event_stream_capacity_bytes, "event_stream_capacity_bytes", least=1)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 from google.adk.auth.auth_tool import AuthConfig, AuthToolArguments
 from google.adk.events.event import Event
@@ -137,8 +137,9 @@ def _call_of_node(interrupt: Interrupt) -> types.FunctionCall:
             payload: JsonValue = about if asked is None else {**about, "confirmation_payload": asked}
             schema: Any = ToolConfirmation
         case _:
-            form = asked if isinstance(asked, dict) and asked.keys() == {"payload", "response_schema"} else None
-            payload = asked if form is None else form["payload"]
+            named = cast("JsonObject", asked) if isinstance(asked, dict) else {}
+            form = named if named.keys() == {"payload", "response_schema"} else None
+            payload = interrupt.payload if form is None else form["payload"]
             schema = None if form is None else form["response_schema"]
     return seams.call_of_request(interrupt.tool_call_id, interrupt.hint or None, payload, schema)
 
