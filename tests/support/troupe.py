@@ -33,7 +33,7 @@ from perdure import (
 )
 from perdure.engine.crew import Crew
 from perdure.engine.feed import FeedHub
-from perdure.engine.local import LocalEngine
+from perdure.engine.hosting import HostingEngine
 from perdure.testing import WorkerChild
 
 A_WHILE = "~"
@@ -185,12 +185,12 @@ async def serve(folder: str, lease: float, grace: float, linger: float, max_sess
 
 def crews_of(engine: Engine) -> list[Crew]:
     """What the workers of an engine run."""
-    assert isinstance(engine, LocalEngine)
+    assert isinstance(engine, HostingEngine)
     return [worker._crew for worker in engine._workers]
 
 
 def hub_of(engine: Engine) -> FeedHub:
-    assert isinstance(engine, LocalEngine)
+    assert isinstance(engine, HostingEngine)
     return engine._hub
 
 
