@@ -254,9 +254,7 @@ class SessionHost:
         kinds = (*write.kinds, DurableWrite.SESSION_RELEASED)
         return replace(write, kinds=kinds, release=True, wake_at_ms=self.next_deadline_ms())
 
-    def open_log(
-        self, book: TurnBook, *, flush_soon: Callable[[], None], news: Callable[[], None]
-    ) -> StoreTurnLog:
+    def open_log(self, book: TurnBook, *, flush_soon: Callable[[], None], news: Callable[[], None]) -> StoreTurnLog:
         """The log of a live turn.  See ``StoreTurnLog``."""
         fresh = book.is_new
         return StoreTurnLog(self._store, self._clock, book, self.feed, fresh=fresh, flush_soon=flush_soon, news=news)

@@ -63,8 +63,8 @@ class HostingEngine(ABC):
     def flows(self) -> Mapping[str, AgentSessionFlow]:
         return self._flows
 
-    async def notify(self, session_id: str) -> None:
-        """Nothing to do where the store itself tells of its changes."""
+    @abstractmethod
+    async def notify(self, session_id: str) -> None: ...
 
     async def open(self) -> Self:
         if not self._open:

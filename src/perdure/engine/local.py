@@ -14,5 +14,8 @@ class LocalEngine(HostingEngine):
     def address(self) -> str:
         return self._store.address
 
+    async def notify(self, session_id: str) -> None:
+        """Nothing: the store itself tells of its changes."""
+
     def _make_worker(self) -> EngineWorker:
         return ClaimingWorker(self._store, self._clock, self._ids, self._hub, self._flows, self._options)

@@ -112,12 +112,15 @@ class EngineWorker(ABC):
 
     async def _cease(self) -> None:
         """Takes no more sessions.  What was taken last may still come to the crew."""
+        return
 
     async def _give_back(self) -> None:
         """Frees what was taken and is not held, while the crew drains."""
+        return
 
     async def _end(self) -> None:
         """The crew is gone; lets go of what it needed."""
+        return
 
     # ------------------------------------------------------------ life
 
