@@ -185,8 +185,7 @@ class SessionActor:
     # ------------------------------------------------------------ the loop
 
     async def _restore(self) -> None:
-        for arrival in await self._host.restore():
-            self._arrivals.put_nowait(arrival)
+        self._put(await self._host.restore())
         self._watch_deadlines()
         deadline_ms = self._host.next_deadline_ms()
         if deadline_ms is not None and deadline_ms <= self._clock.now_ms():
@@ -230,15 +229,17 @@ class SessionActor:
 
     async def _look(self) -> None:
         self._looks = False
-        for arrival in await self._host.look():
+        self._put(await self._host.look())
+
+    def _put(self, arrivals: list[Arrival]) -> None:
+        for arrival in arrivals:
             self._arrivals.put_nowait(arrival)
 
     async def _apply(self, arrivals: list[Arrival]) -> None:
         """One step of the loop: reduce, write, then run."""
         for arrival in arrivals:
             if isinstance(arrival.given, _STEP_ENDS):
-                # Without its task the session may be released with this very write.
-                self._running.forget(arrival.given.step_id)
+                self._settle(arrival.given.step_id)
         step = await self._host.reduce(arrivals)
         if not self._host.waits_for_write:
             self._cancel_flush()
@@ -282,7 +283,6 @@ class SessionActor:
         match command:
             case StopStep(step_id):
                 self._running.stop(step_id)
-                self._step_left(step_id)
             case EndTurn(status=TurnStatus.COMPLETED):
                 self._running.turn_stored()
             case DropTurn():
@@ -338,19 +338,25 @@ class SessionActor:
         """Has a step run."""
         self._running.run(command, book)
 
+    def _settle(self, step_id: str) -> None:
+        """A step has its result.  Without its task the session may be released with the very write of it."""
+        self._running.forget(step_id)
+
     def _is_busy(self) -> bool:
         """Whether a step runs, or will without anything else that comes."""
         return bool(self._running)
 
     def _applied(self, step: Reduction) -> None:
         """A step of the loop is on disk, or on its way there, and what follows was carried out."""
+        return
 
     def _step_left(self, key: str) -> None:
-        """A step was stopped, or its task ended without a result."""
+        """The task of a step ended without a result."""
+        return
 
     async def _pause(self, step_id: str, pause: timedelta) -> bool:
         """Waits before the next attempt of a call.  ``False``: there is to be none here."""
-        return await self._running.paused(pause)
+        return await self._running.stays_until(asyncio.sleep(pause.total_seconds()))
 
     def _watch_deadlines(self) -> None:
         """Looks when the next deadline has passed."""

@@ -144,14 +144,15 @@ class RunningSteps:
         """Ends pauses between attempts: the next attempt will not be made here."""
         self._leaving.set()
 
-    async def paused(self, pause: timedelta) -> bool:
-        """Waits out a pause.  ``False``: it was cut short, because the session is about to be given up."""
+    async def stays_until(self, over: Coroutine[None, None, object]) -> bool:
+        """Waits for the end of a pause.  ``False``: it was cut short, because the session is about to be given up."""
+        ends = (asyncio.ensure_future(over), asyncio.ensure_future(self._leaving.wait()))
         try:
-            async with asyncio.timeout(pause.total_seconds()):
-                await self._leaving.wait()
-        except TimeoutError:
-            return True
-        return False
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            return not self._leaving.is_set()
+        finally:
+            for end in ends:
+                end.cancel()
 
     def turn_stored(self) -> None:
         """The live turn is completed, and what it came to is on disk."""

@@ -87,7 +87,7 @@ class EngineWorker(ABC):
             options.lease,
             lost=self._crew.drop,
             registered=self._may_take,
-            freed=self._may_take,
+            freed=self._freed,
         )
         self._taking: list[asyncio.Task[None]] = []
         """What brings sessions."""
@@ -109,6 +109,10 @@ class EngineWorker(ABC):
     @abstractmethod
     def _changed(self, change: Change) -> None:
         """The store changed."""
+
+    def _freed(self) -> None:
+        """Sessions became free whose owner died."""
+        self._may_take()
 
     async def _cease(self) -> None:
         """Takes no more sessions.  What was taken last may still come to the crew."""

@@ -150,8 +150,8 @@ class SqliteStore:
 
     async def store_id(self) -> str:
         """See ``SessionStore``."""
-        found = await self._readers.read_now(reading.store_id)
-        return found or await self._writer.submit(client.name_store(self._ids.new_id()))
+        found: str | None = await self._readers.read_now(reading.store_id)
+        return found if found is not None else await self._writer.submit(client.name_store(self._ids.new_id()))
 
     def listen(self, listener: Listener) -> Callable[[], None]:
         """Calls ``listener`` after every write of any process; returns the function that ends this."""
