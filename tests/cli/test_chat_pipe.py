@@ -158,3 +158,32 @@ def test_code_that_does_not_fit_any_more_is_said(folder: Path) -> None:
 
 def test_no_colours_go_into_a_pipe(folder: Path) -> None:
     assert "\x1b" not in chat(folder, "refund it\ny\n", FORCE_COLOR="1").stdout
+
+
+def test_a_question_is_answered_with_a_line(folder: Path) -> None:
+    done = chat(folder, "question\nnull\nthe blue one\nbye\n")
+    assert done.stdout.splitlines()[1:] == [
+        "? ask_pick-1  (long_running)  in shop/picker",
+        "  what about pick-1?",
+        '  id = "pick-1"',
+        *[line for line in done.stdout.splitlines() if "is None, which is no answer" in line],
+        "? ask_pick-1  (long_running)  in shop/picker",
+        "  what about pick-1?",
+        '  id = "pick-1"',
+        f"✓ ask_pick-1 answered by {getpass.getuser()}",
+        "You picked {'result': 'the blue one'}.",
+        "You said: bye",
+    ]
+
+
+def test_a_sign_in_is_answered_with_its_response_or_a_no(folder: Path) -> None:
+    done = chat(folder, 'sign in\n{"code": "c"}\nsign in\nnot now\n')
+    lines = done.stdout.splitlines()
+    assert "Signed in: {'approved': True, 'payload': {'code': 'c'}, 'message': None}." in lines
+    assert "Signed in: {'approved': False, 'payload': None, 'message': 'not now'}." in lines
+
+
+def test_what_outlives_its_turn_is_shown_once_with_the_command_that_answers_it(folder: Path) -> None:
+    done = chat(folder, "render\nbye\n")
+    shown = [line for line in done.stdout.splitlines() if line.startswith("  answer:")]
+    assert shown == ["  answer:  perdure sessions answer chat-Play 'your answer'"]

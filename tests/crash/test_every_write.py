@@ -16,17 +16,19 @@ from perdure import AgentSessionClient, faults, open_engine
 from perdure.faults import FAULT_POINTS, Action, DurableWrite, FaultPoint, Moment
 from perdure.testing import WorkerChild, read_request_log
 
+OF_QUESTIONS = (DurableWrite.STEP_ASKED, DurableWrite.LEG_ENDED, DurableWrite.LEG_STARTED)
+
 REACHED: dict[str, frozenset[DurableWrite]] = {
     APPROVAL: frozenset(DurableWrite)
     - {DurableWrite.SESSION_BLOCKED, DurableWrite.SESSION_CLOSED, DurableWrite.REQUEST_ACCEPTED}
-    - {DurableWrite.EVENTS_APPENDED},
+    - {DurableWrite.EVENTS_APPENDED, *OF_QUESTIONS},
     PARALLEL: frozenset(DurableWrite)
     - {DurableWrite.SESSION_BLOCKED, DurableWrite.SESSION_CLOSED, DurableWrite.REQUEST_ACCEPTED}
     - {DurableWrite.ANSWER_ACCEPTED, DurableWrite.INTERRUPT_SETTLED, DurableWrite.ATTEMPT_STARTED}
-    - {DurableWrite.EVENTS_APPENDED},
+    - {DurableWrite.EVENTS_APPENDED, *OF_QUESTIONS},
     CLOSING: frozenset({DurableWrite.REQUEST_ACCEPTED, DurableWrite.SESSION_CLOSED}),
 }
-"""Which writes a story makes.  The two others are in ``test_rare_writes``."""
+"""Which writes a story makes.  Those of questions are in ``test_waits``, the two others in ``test_rare_writes``."""
 
 CASES = [
     pytest.param(story, point, id=f"{story}-{point}")

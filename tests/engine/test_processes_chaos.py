@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from tests.support.session_rules import DELTAS, check_rules, read_stored
-from tests.support.troupe import World, until
+from tests.support.troupe import World, answer, until
 
 from perdure import (
     AgentEvent,
@@ -35,7 +35,8 @@ CALLS = 120
 BLOWS = 5
 """What happens to workers."""
 LEASE = 0.5
-WORDS = ("model", "read", "idem", "write", "ask", "par", "moody", "fail", "read:~", "write:~", "par:~", "model:~")
+WORDS = ("model", "read", "idem", "write", "par", "moody", "fail", "read:~", "write:~", "par:~", "model:~")
+WAITS = ("ask", "half", "quest", "leg", "late")
 
 
 async def act(client: AgentSessionClient, world: World, chance: random.Random) -> None:
@@ -45,13 +46,13 @@ async def act(client: AgentSessionClient, world: World, chance: random.Random) -
     with suppress(NotFound, Conflict):
         match what:
             case "send":
-                text = " ".join(chance.choices(WORDS, k=chance.randint(1, 4)))
+                text = " ".join(chance.choices((*WORDS, *WAITS), k=chance.randint(1, 4)))
                 turn_id = await client.send_user_message(session_id, text)
                 world.note(f"sent {session_id} {turn_id}")
             case "answer":
                 for interrupt in (await client.get_agent_snapshot(session_id)).pending_interrupts:
                     approved = chance.random() < 0.7
-                    await client.resolve_interrupt(session_id, interrupt.interrupt_id, approved=approved)
+                    await answer(client, interrupt, session_id, approved=approved)
             case "cancel":
                 await client.cancel_turn(session_id)
             case "cancel one":
@@ -126,7 +127,7 @@ async def bring_to_rest(client: AgentSessionClient, session_id: str) -> AgentSna
     while (snapshot := await client.wait(session_id, timeout=60)).status is SessionStatus.WAITING:
         for interrupt in snapshot.pending_interrupts:
             with suppress(Conflict):
-                await client.resolve_interrupt(session_id, interrupt.interrupt_id, approved=True)
+                await answer(client, interrupt, session_id)
     return snapshot
 
 
@@ -203,11 +204,14 @@ def _check_order(world: World, session_id: str) -> None:
         sent[doer].append(line.split()[2])
     with closing(sqlite3.connect(world.database)) as connection:
         rows = connection.execute(
-            "SELECT turn_id, number FROM turns JOIN sessions USING (session_key) WHERE session_id = ?", (session_id,)
+            "SELECT turn_id, number, json_array_length(message, '$.answers') FROM turns "
+            "JOIN sessions USING (session_key) WHERE session_id = ?",
+            (session_id,),
         ).fetchall()
-    numbers: dict[str, int | None] = dict(rows)
+    numbers: dict[str, int | None] = {turn_id: number for turn_id, number, _ in rows}
     assert len(numbers) == len(rows)
-    assert set(numbers) == {turn_id for turn_ids in sent.values() for turn_id in turn_ids}
+    answers = {turn_id for turn_id, _, answers in rows if answers}
+    assert numbers.keys() - answers == {turn_id for turn_ids in sent.values() for turn_id in turn_ids}
     for turn_ids in sent.values():
         begun = [number for turn_id in turn_ids if (number := numbers[turn_id]) is not None]
         assert begun == sorted(begun)

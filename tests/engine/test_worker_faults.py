@@ -14,7 +14,7 @@ import pytest
 from tests.support.balky import BalkyStore
 from tests.support.play import Play, PlayRunner
 from tests.support.session_rules import check_rules, read_stored
-from tests.support.troupe import World, until, until_status
+from tests.support.troupe import World, answer, until, until_status
 
 from perdure import AgentSessionClient, SessionStatus, StoreError, StoreFull, WorkerOptions, faults
 from perdure.faults import FAULT_POINTS, Action, DurableWrite, FaultPoint, InjectedFault, Moment
@@ -42,6 +42,7 @@ async def play_all(client: AgentSessionClient, world: World) -> None:
         await insist(lambda: client.start_session(session_id, text))  # noqa: B023 - used at once
         await insist(lambda: client.send_user_message(session_id, "model read", request_id="2"))  # noqa: B023 - as above
     await insist(lambda: client.start_session("asks", "model ask model"))
+    await insist(lambda: client.start_session("waits", "half leg quest late model"))
     await insist(lambda: client.start_session("slow", "model:slow moody read"))
     await insist(lambda: client.start_session("cancelled", "model idem:never"))
     await insist(lambda: client.start_session("closed", "ask"))
@@ -51,10 +52,13 @@ async def play_all(client: AgentSessionClient, world: World) -> None:
     snapshot = await insist(lambda: client.wait("asks", timeout=20))
     (interrupt,) = snapshot.pending_interrupts
     await insist(lambda: client.resolve_interrupt("asks", interrupt.interrupt_id, approved=True))
+    while (snapshot := await insist(lambda: client.wait("waits", timeout=20))).pending_interrupts:
+        (asked,) = snapshot.pending_interrupts
+        await insist(lambda: answer(client, asked, "waits"))  # noqa: B023 - used at once
     await insist(lambda: client.cancel_turn("cancelled", request_id="c"))
     await insist(lambda: client.wait("closed", timeout=20))
     await insist(lambda: client.close_session("closed"))
-    for session_id in (*ids, "asks", "slow", "cancelled", "closed"):
+    for session_id in (*ids, "asks", "waits", "slow", "cancelled", "closed"):
         await insist(lambda: client.wait(session_id, timeout=20))  # noqa: B023 - as above
         check_rules(await read_stored(client, session_id), world)
 

@@ -48,6 +48,13 @@ CAUGHT_BY: list[tuple[Reducer, Rule]] = [
     (wrong.unblocks_what_is_not_blocked, rules.blocked_and_unblocked_take_turns),
     (wrong.takes_the_late_result_of_a_stopped_call, rules.what_no_longer_applies_changes_nothing),
     (wrong.lets_the_check_of_another_turn_block_this_one, rules.what_no_longer_applies_changes_nothing),
+    (wrong.lets_a_rejected_tool_run_again, rules.a_no_is_kept),
+    (wrong.loses_an_answer, rules.j12_a_question_has_one_answer_for_whoever_waits),
+    (wrong.asks_on_in_a_closed_session, rules.j12_a_late_answer_starts_one_turn),
+    (
+        wrong.begins_a_leg_with_the_first_answer,
+        rules.j13_a_leg_begins_when_every_question_of_the_one_before_has_its_answer,
+    ),
 ]
 
 SEARCH = settings(

@@ -15,6 +15,7 @@ from tests.support.flow_world import BROKEN, Job, Reducer, World
 from perdure.session.flow import reduce
 from perdure.session.model import InterruptKind, RecordStatus, SessionStatus, TurnStatus
 from perdure.session.policy import ToolEffect
+from perdure.session.runner import QuestionWait
 from perdure.session.state import (
     MAX_MODEL_STEP_TAKEOVERS,
     CallSettled,
@@ -26,9 +27,13 @@ from perdure.session.state import (
     ModelFailed,
     ModelFinished,
     RequestedCall,
+    RequestedQuestion,
 )
 
 T = TypeVar("T")
+
+LEGS = 4
+"""How many legs one turn has at most."""
 
 MESSAGES = 5
 """How many messages one run sends at most, besides the last one."""
@@ -48,6 +53,11 @@ ASKS = st.lists(
     max_size=4,
 )
 """New calls: number of the group, effect, attempts, what to ask for."""
+
+QUESTIONS = st.lists(
+    st.tuples(st.integers(0, 1), st.sampled_from(InterruptKind), st.booleans()), min_size=1, max_size=3
+)
+"""New questions: number of the group, kind, whether the turn waits for it."""
 
 
 class Answer(enum.Enum):
@@ -105,6 +115,14 @@ class SessionMachine(RuleBasedStateMachine):
         else:
             self.world.answer(interrupt_id, approved=answer is Answer.YES)
 
+    @precondition(lambda self: self.world.journal.late() and len(self.world.accepted) < MESSAGES)
+    @rule(which=WHICH, both=st.booleans())
+    def answer_late(self, which: int, both: bool) -> None:
+        """A message answers what outlived its turn, or will."""
+        late = list(self.world.journal.late())
+        chosen = late if both else [choose(late, which)]
+        self.world.say(f"t{len(self.world.accepted) + 1}", *chosen)
+
     @precondition(lambda self: self.world.state.queue)
     @rule(which=WHICH)
     def cancel_queued(self, which: int) -> None:
@@ -141,6 +159,39 @@ class SessionMachine(RuleBasedStateMachine):
     def model_ends(self, outcome: ModelBlocked | ModelFinished | ModelFailed) -> None:
         self.world.model_reports(outcome)
 
+    @precondition(lambda self: self.world.model is not None)
+    @rule(asks=QUESTIONS, more=st.booleans(), same_group=st.booleans())
+    def model_asks_people(self, asks: list[tuple[int, InterruptKind, bool]], more: bool, same_group: bool) -> None:
+        """Ask new questions, some of which may be in a group of earlier ones; nobody waits for some of them."""
+        first = self.groups if same_group else self.groups + 1
+        questions = self._new_questions(asks, QuestionWait.LIVE, first)
+        self.groups = first + 1
+        self.world.model_reports(ModelBlocked((), more, questions))
+
+    @precondition(lambda self: self.world.model is not None and self.world.state.turn.questions)
+    @rule(more=st.booleans())
+    def model_asks_people_again(self, more: bool) -> None:
+        """A replay asks what is known already."""
+        rows = self.world.journal.questions_of(self.world.turn_id).values()
+        self.world.model_reports(ModelBlocked((), more, tuple(row.requested for row in rows)))
+
+    @precondition(lambda self: self.world.model is not None and self.world.state.turn.leg < LEGS)
+    @rule(asks=QUESTIONS)
+    def leg_ends(self, asks: list[tuple[int, InterruptKind, bool]]) -> None:
+        """The invocation ends with questions open, whatever of it still runs."""
+        self.world.model_reports(ModelFinished(self._new_questions(asks, QuestionWait.NEXT_LEG, 0)))
+
+    def _new_questions(
+        self, asks: list[tuple[int, InterruptKind, bool]], wait: QuestionWait, first_group: int
+    ) -> tuple[RequestedQuestion, ...]:
+        known = len(self.world.journal.questions_of(self.world.turn_id))
+        return tuple(
+            RequestedQuestion(
+                f"c{known + number}", f"g{first_group + group}", kind, wait if waits else QuestionWait.NEXT_TURN
+            )
+            for number, (group, kind, waits) in enumerate(asks, 1)
+        )
+
     @precondition(lambda self: self.world.live is not None and not self.world.owed)
     @rule(named=st.booleans())
     def news(self, named: bool) -> None:
@@ -175,13 +226,18 @@ class SessionMachine(RuleBasedStateMachine):
         return [
             job.run.step_id
             for job in self._jobs(began=True)
-            if not job.run.single_attempt and job.attempt < calls[job.run.step_id].requested.max_attempts
+            if not job.run.single_attempt and job.attempt - job.run.asks < calls[job.run.step_id].requested.max_attempts
         ]
 
     @precondition(lambda self: self._jobs(began=True))
     @rule(which=WHICH, status=RESULTS)
     def call_settles(self, which: int, status: RecordStatus) -> None:
         self.world.settle(choose(self._jobs(began=True), which).run.step_id, status)
+
+    @precondition(lambda self: self._jobs(began=True))
+    @rule(which=WHICH, kind=st.sampled_from([InterruptKind.CONFIRMATION, InterruptKind.CREDENTIAL]))
+    def call_asks(self, which: int, kind: InterruptKind) -> None:
+        self.world.ask_in_the_middle(choose(self._jobs(began=True), which).run.step_id, kind)
 
     @precondition(lambda self: self.world.check is not None)
     @rule()
@@ -202,6 +258,8 @@ class SessionMachine(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         world = self.world
+        if world.broken:
+            return  # That is what is to be told, not what comes of it.
         self._come_to_rest()
         if world.status() is SessionStatus.BLOCKED or world.state.draining:
             # Compatible code is back; or the session was given up, and somebody takes it.
@@ -216,7 +274,7 @@ class SessionMachine(RuleBasedStateMachine):
             assert world.journal.turns["last"].status is TurnStatus.COMPLETED, "J7: the session is not usable"
 
     def _come_to_rest(self) -> None:
-        limit = 10 + 5 * len(self.world.journal.calls) + 3 * MESSAGES
+        limit = 10 + 5 * (len(self.world.journal.calls) + len(self.world.journal.questions)) + 3 * MESSAGES
         self.world.come_to_rest(approve=self.approve, patient=self.patient, limit=limit)
 
 

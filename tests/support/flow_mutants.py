@@ -34,6 +34,7 @@ from perdure.session.state import (
     RunModel,
     SessionState,
     SettleInterrupt,
+    SettleQuestion,
     StopStep,
     SuspendTurn,
     TakenOver,
@@ -158,7 +159,8 @@ def says_that_what_started_was_not_run(state: SessionState, given: Input) -> Red
 
 def takes_the_late_result_of_a_stopped_call(state: SessionState, given: Input) -> Reduced:
     def run(call: Call) -> Call:
-        return replace(call, issued=call.phase in (CallPhase.DUE, CallPhase.STARTED))
+        stopped = isinstance(given, CallSettled) and call.step_id == given.step_id and not call.settled
+        return replace(call, issued=call.issued or (stopped and call.phase is not CallPhase.AWAITING))
 
     return reduce(with_calls(state, run) if isinstance(given, CallSettled) else state, given)
 
@@ -211,6 +213,39 @@ def never_says_that_it_waits(state: SessionState, given: Input) -> Reduced:
     if after.turn is not None:
         after = replace(after, turn=replace(after.turn, suspended=False))
     return after, tuple(command for command in commands if not isinstance(command, SuspendTurn))
+
+
+# ---------------------------------------------------------------- questions and legs
+
+
+def loses_an_answer(state: SessionState, given: Input) -> Reduced:
+    after, commands = reduce(state, given)
+    lost = (replace(c, question_id=None) if isinstance(c, SettleQuestion) else c for c in commands)
+    return after, tuple(lost)
+
+
+def asks_on_in_a_closed_session(state: SessionState, given: Input) -> Reduced:
+    after, commands = reduce(state, given)
+    return (replace(after, late=state.late) if after.closed else after), commands
+
+
+def begins_a_leg_with_the_first_answer(state: SessionState, given: Input) -> Reduced:
+    turn = state.turn
+    if isinstance(given, InterruptAnswered) and turn is not None and turn.at_frontier:
+        enough = {
+            name: replace(one, settled=one.settled or one.interrupt_id != given.interrupt_id)
+            for name, one in turn.questions.items()
+        }
+        state = replace(state, turn=replace(turn, questions=enough))
+    return reduce(state, given)
+
+
+def lets_a_rejected_tool_run_again(state: SessionState, given: Input) -> Reduced:
+    if isinstance(given, InterruptAnswered):
+        call = find_call(state, interrupt_id=given.interrupt_id)
+        if call is not None and call.asks:
+            given = replace(given, approved=True)
+    return reduce(state, given)
 
 
 # ---------------------------------------------------------------- the model step

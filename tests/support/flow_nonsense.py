@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from tests.support.flow_world import BROKEN, DIFFERENT, World
 
-from perdure.session.model import RecordStatus
+from perdure.session.model import InterruptKind, RecordStatus
 from perdure.session.state import (
     AttemptFailed,
     AttemptStarted,
+    CallAsked,
     CallSettled,
     CancelRequested,
     CloseRequested,
@@ -32,6 +33,7 @@ def nonsense(world: World) -> list[Input]:
     return [
         *_about_steps(["nowhere/call/c1", *world.stopped, *world.journal.steps, *world.journal.calls], world),
         *_about_running_steps(world),
+        *(InterruptAnswered(interrupt_id) for interrupt_id in world.journal.late()),
         *(answer for interrupt_id in _settled_interrupts(world) for answer in _answers(interrupt_id)),
         CancelRequested("nowhere"),
         *(CancelRequested(turn_id) for turn_id, row in world.journal.turns.items() if row.status.ended),
@@ -57,6 +59,7 @@ def _reports(step_id: str) -> list[Input]:
     return [
         AttemptStarted(step_id),
         AttemptFailed(step_id),
+        CallAsked(step_id, InterruptKind.CONFIRMATION),
         CallSettled(step_id, RecordStatus.SUCCEEDED),
         ModelStepSettled(step_id, ModelBlocked(())),
         ModelStepSettled(step_id, ModelFinished()),
@@ -71,7 +74,9 @@ def _about_running_steps(world: World) -> list[Input]:
         found.append(ModelStepSettled(step_id, ModelFinished()))
         if job.began or not job.run.single_attempt:
             found.append(AttemptStarted(step_id))
-        if job.run.single_attempt or job.attempt == world.journal.calls[step_id].requested.max_attempts:
+        if not job.began and job.run.single_attempt:
+            found.append(CallAsked(step_id, InterruptKind.CREDENTIAL))
+        if job.run.single_attempt or job.attempt - job.run.asks == world.journal.calls[step_id].requested.max_attempts:
             found.append(AttemptFailed(step_id))
     if world.model is not None:
         found += [CallSettled(world.model.step_id, RecordStatus.SUCCEEDED), AttemptStarted(world.model.step_id)]

@@ -17,6 +17,7 @@ from perdure.session.policy import EFFECT_RULES
 from perdure.session.runner import QuestionWait
 from perdure.session.state import (
     MAX_MODEL_STEP_TAKEOVERS,
+    BeginLeg,
     BeginTurn,
     CallPhase,
     CancelRequested,
@@ -26,8 +27,10 @@ from perdure.session.state import (
     CodeDiffers,
     DropMessage,
     DropTurn,
+    EndLeg,
     EndTurn,
     HandOut,
+    InterruptAnswered,
     MessageArrived,
     ModelBlocked,
     ModelStepSettled,
@@ -38,6 +41,8 @@ from perdure.session.state import (
     RunCall,
     RunModel,
     SessionState,
+    SettleInterrupt,
+    SettleQuestion,
     StopStep,
     TakenOver,
     UnblockSession,
@@ -117,8 +122,10 @@ def j4_a_record_says_what_happened(world: World) -> None:
                 continue
             row = world.journal.calls[put.step_id]
             if put.reason in NEVER_RAN:
-                asked = world.bodies[put.step_id] == row.asks
-                assert asked, f"J4: {put.step_id} ran, and its record says that it did not"
+                # One that a person did not let through may have tried before it asked.
+                idle = row.asks > 0 and put.reason is not Reason.NOT_RUN
+                idle = idle or world.bodies[put.step_id] == row.asks
+                assert idle, f"J4: {put.step_id} ran, and its record says that it did not"
             else:
                 assert row.attempts > row.asks, f"J4: {put.step_id} never started, but its record says so"
 
@@ -177,6 +184,9 @@ def what_can_go_on_is_going_on(world: World) -> None:
         if row.phase in (CallPhase.DUE, CallPhase.STARTED):
             assert turn.calls[call_id].step_id in world.jobs, f"going on: nobody runs {call_id}"
     assert not (turn.over and turn.all_answered), "going on: the next leg does not begin"
+    if turn.at_frontier:
+        assert world.jobs or turn.over, "going on: an ending leg waits for nothing"
+        return
     assert world.model is not None or turn.model is None, "going on: nobody drives the live turn"
     assert world.model is not None or not world.owed, "going on: the live turn has something and is not driven"
 
@@ -185,6 +195,8 @@ def a_branch_goes_on_when_its_own_group_is_settled(world: World) -> None:
     state, turn = world.state, world.state.turn
     if turn is None or turn.ending is not None or state.blocked is not None or state.checking or state.draining:
         return
+    if turn.at_frontier:
+        return  # Its invocation is over.
     if world.live is not None:
         missing = world.journal.complete_calls(turn.turn_id) - world.live
         assert not missing, f"branch: the live turn lacks the records of {missing}"
@@ -358,6 +370,64 @@ def what_no_longer_applies_changes_nothing(world: World) -> None:
             assert done.commands == (), f"nonsense: {done.given} gave {done.commands}"
 
 
+def a_no_is_kept(world: World) -> None:
+    """Whoever asked, and whenever: what a person rejected does not run."""
+    for done in world.passes[-1:]:
+        if not isinstance(done.given, InterruptAnswered) or done.given.approved or done.meaningless:
+            continue
+        wanted = {InterruptStatus.REJECTED, InterruptStatus.WITHDRAWN}
+        ends = {c.status for c in done.commands if isinstance(c, SettleInterrupt)}
+        assert ends <= wanted, f"no: {done.given} became {ends}"
+
+
+def j12_a_question_has_one_answer_for_whoever_waits(world: World) -> None:
+    journal = world.journal
+    assert all(count == 1 for count in journal.settled_questions.values()), f"J12: {journal.settled_questions}"
+    if not world.passes:
+        return
+    for command in world.passes[-1].commands:
+        if not isinstance(command, SettleQuestion):
+            continue
+        row = journal.questions[command.interrupt_id]
+        (end,) = journal.interrupts[command.interrupt_id]
+        has_answer = end is not InterruptStatus.WITHDRAWN and row.requested.wait is not QuestionWait.NEXT_TURN
+        assert (command.question_id is not None) == has_answer, f"J12: {command} of a question that is {end}"
+        if has_answer:
+            assert command.expired == (end is InterruptStatus.EXPIRED), f"J12: {command} is {end}"
+
+
+def j12_a_late_answer_starts_one_turn(world: World) -> None:
+    """And nothing of it reaches the turn that asked."""
+    state, journal = world.state, world.journal
+    assert state.late.keys() == journal.late().keys(), f"J12: {list(state.late)} and {list(journal.late())} are open"
+    if not state.closed:
+        return
+    assert not state.late, "J12: a closed session asks"
+
+
+def j13_a_leg_begins_when_every_question_of_the_one_before_has_its_answer(world: World) -> None:
+    for done in world.passes[-1:]:
+        before = done.before.turn
+        ended = [command.leg for command in done.commands if isinstance(command, EndLeg)]
+        begun = [command.leg for command in done.commands if isinstance(command, BeginLeg)]
+        if ended:
+            assert before is not None, "J13: a leg of no turn"
+            assert ended == [before.leg], f"J13: {ended} ended, and {before.leg} ran"
+            assert not begun, "J13: nobody can have answered yet"
+        if not begun:
+            continue
+        assert before is not None, "J13: a leg of no turn"
+        assert begun == [before.leg + 1], f"J13: {begun} follows {before.leg}"
+        for row in world.journal.calls.values():
+            if (row.turn_id, row.leg) == (before.turn_id, before.leg):
+                assert row.record is not None, "J13: a call of the leg before has no record"
+        rows = [r for r in world.journal.questions.values() if (r.turn_id, r.leg) == (before.turn_id, before.leg)]
+        frontier = [row for row in rows if row.requested.wait is QuestionWait.NEXT_LEG]
+        assert frontier, "J13: the leg before asked nothing"
+        assert all(row.rank for row in frontier), "J13: a question of the leg before has no answer"
+        assert all(row.settled for row in rows), "J13: a question of the leg before is open"
+
+
 RULES: tuple[Callable[[World], None], ...] = (
     j1_messages_are_handled_in_order_none_lost_none_doubled,
     j2_a_single_attempt_call_is_started_at_most_once,
@@ -383,4 +453,8 @@ RULES: tuple[Callable[[World], None], ...] = (
     a_new_owner_begins_afresh,
     blocked_and_unblocked_take_turns,
     what_no_longer_applies_changes_nothing,
+    a_no_is_kept,
+    j12_a_question_has_one_answer_for_whoever_waits,
+    j12_a_late_answer_starts_one_turn,
+    j13_a_leg_begins_when_every_question_of_the_one_before_has_its_answer,
 )

@@ -93,6 +93,7 @@ class World:
         deaths: of owners, in a row and without a step of the open turn being settled.
         stopped: ids of steps that were stopped, or whose worker died; they may still report.
         overlaps: what was commanded although it ran already.
+        broken: a rule was found not to hold.
         undelivered: accepted messages that a new owner has still to hear of.
     """
 
@@ -118,6 +119,7 @@ class World:
         self.deaths = 0
         self.stopped: set[str] = set()
         self.overlaps: list[Command] = []
+        self.broken = False
         self.undelivered: list[str] = []
 
     # ------------------------------------------------------------ the engine
@@ -136,8 +138,10 @@ class World:
             self._carry_out(command)
         if isinstance(given, AttemptStarted | AttemptFailed) and commands and given.step_id in self.jobs:
             self._enter_body(self.jobs[given.step_id], another=isinstance(given, AttemptFailed))
+        self.broken = True
         for rule in self.rules:
             rule(self)
+        self.broken = False
         return done
 
     def _running(self) -> frozenset[str]:

@@ -126,6 +126,7 @@ class Journal:
         self.open_turn: TurnRow | None = None
         self.calls: dict[str, CallRow] = {}
         self.questions: dict[str, QuestionRow] = {}
+        self.settled_questions: Counter[str] = Counter()
         self.waits: dict[str, str] = {}
         self.steps: dict[str, PutStep] = {}
         self.puts: dict[str, list[PutStep]] = defaultdict(list)
@@ -170,6 +171,7 @@ class Journal:
                 row.settled = row.requested.wait is QuestionWait.NEXT_TURN
                 self.questions[interrupt_id] = row
             case SettleQuestion(interrupt_id, question_id):
+                self.settled_questions[interrupt_id] += 1
                 row = self.questions[interrupt_id]
                 row.settled = True
                 if question_id is not None:

@@ -4,6 +4,10 @@ What a user says decides what happens:
 
 * "refund ...": a lookup, then a refund that asks for approval;
 * "two refunds": two refunds that ask at one time;
+* "question": a long-running call whose result somebody has to give;
+* "sign in": a tool that needs a sign-in;
+* "render": a long-running call that the turn does not wait for;
+* "form": two questions, answered before the next leg of the turn;
 * "fail": the turn fails;
 * "slow": half an answer, and no more of it while there is a file named ``hold`` in the working directory;
 * "work": a tool that prints "working" and goes on until there is no file named ``hold``;
@@ -61,6 +65,23 @@ async def script(play: Play) -> None:
         await play.model("pay", "Both.")
         records = await play.tools("pay", {f"{name}-{turn}": refund_call() for name in ("first", "second")})
         answer = await play.model("say", " and ".join(record.status.value for record in records))
+    elif said == "question":
+        (answered,) = await play.ask(f"pick-{turn}", path="shop/picker")
+        answer = await play.model("say", f"You picked {answered.value}.")
+    elif said == "sign in":
+        (answered,) = await play.ask(f"login-{turn}", kind=InterruptKind.CREDENTIAL)
+        answer = await play.model("say", f"Signed in: {answered.value}.")
+    elif said == "render":
+        play.ask_later(f"render-{turn}")
+        answer = await play.model("say", "It is being rendered.")
+    elif play.start.message.answers:
+        answer = await play.model("say", f"Rendered: {play.start.message.answers[0].value}.")
+    elif said == "form" and play.start.leg == 1:
+        answer = await play.model("say", "Two questions.")
+        play.ask_next("name", "size")
+    elif said == "form":
+        values = [asked.answer.value for asked in play.start.answers if asked.answer is not None]
+        answer = await play.model("say", f"Thanks: {values}.")
     elif said == "fail":
         raise RuntimeError("No API key was provided")
     elif said == "slow":

@@ -21,6 +21,8 @@ from perdure import (
 )
 
 ENDED = frozenset({AgentEventType.TURN_COMPLETED, AgentEventType.TURN_FAILED, AgentEventType.TURN_CANCELLED})
+CALLS = frozenset({StepName.CALL_TOOL, StepName.CALL_SINGLE_ATTEMPT_TOOL})
+WAITS = frozenset({StepName.AWAIT_TOOL_APPROVAL, StepName.AWAIT_ANSWER})
 DELTAS = frozenset({AgentEventType.TEXT_DELTA, AgentEventType.REASONING_DELTA})
 
 
@@ -76,26 +78,31 @@ def _check_messages(stored: Stored) -> None:
 def _check_steps(stored: Stored) -> None:
     steps = stored.steps
     assert not [item for item, count in Counter(step.step_id for step in steps).items() if count > 1]
-    pending = [step for step in steps if not step.status.settled]
+    pending = [step for step in steps if not step.status.settled and step.name is not StepName.AWAIT_ANSWER]
     closed = stored.snapshot.status is SessionStatus.CLOSED
     assert [step.name for step in pending] == ([] if closed else [StepName.AWAIT_USER_MESSAGE]), "J4"
+    asked = [step for step in steps if not step.status.settled and step.name is StepName.AWAIT_ANSWER]
+    late = stored.snapshot.pending_interrupts
+    assert [step.tool_call_id for step in asked] == [one.tool_call_id for one in late], "J12"
     for step in steps:
-        if step.tool_name is not None and step.name is not StepName.AWAIT_TOOL_APPROVAL:
+        if step.name in CALLS:
             assert (step.result is not None) == (step.status is StepStatus.SUCCEEDED), "J3"
-            assert step.attempts <= (1 if step.name is StepName.CALL_SINGLE_ATTEMPT_TOOL else 3)
 
 
 def _check_world(stored: Stored, world: World) -> None:
     session_id = stored.snapshot.session_id
     began = Counter(line.split()[2] for line in world.lines(f"begin {session_id} "))
     ended = Counter(line.split()[2] for line in world.lines(f"end {session_id} "))
+    asked = Counter(line.split()[2] for line in world.lines(f"asked {session_id} "))
     for step in stored.steps:
-        if step.name not in (StepName.CALL_TOOL, StepName.CALL_SINGLE_ATTEMPT_TOOL):
+        if step.name not in CALLS:
             continue
         call_id = step.tool_call_id or ""
+        may_run = (1 if step.name is StepName.CALL_SINGLE_ATTEMPT_TOOL else 3) + asked[call_id]
+        assert step.attempts <= may_run, f"J2: {call_id} has {step.attempts} attempts"
         assert began[call_id] <= step.attempts, f"J8: {call_id} ran without a stored attempt"
         if step.name is StepName.CALL_SINGLE_ATTEMPT_TOOL:
-            assert began[call_id] <= 1, f"J2: {call_id} ran twice"
+            assert began[call_id] <= 1 + asked[call_id], f"J2: {call_id} ran twice"
         if step.status is StepStatus.SUCCEEDED:
             assert ended[call_id] >= 1, f"{call_id} has a result that it never gave"
     known = {step.tool_call_id for step in stored.steps}
@@ -112,9 +119,12 @@ def check_events(events: Sequence[AgentEvent]) -> None:
     for kind in (ENDED, {AgentEventType.TURN_STARTED}):
         turns = [event.turn_id for event in events if event.type in kind]
         assert len(turns) == len(set(turns)), f"once per turn: {kind}"
-    for type_ in (AgentEventType.TOOL_CALL_FINISHED, AgentEventType.INTERRUPT_REQUESTED):
-        of = [(event.turn_id, event.data["tool_call_id"]) for event in events if event.type is type_]
-        assert len(of) == len(set(of)), f"once per call: {type_}"
+    for type_, key in (
+        (AgentEventType.TOOL_CALL_FINISHED, "tool_call_id"),
+        (AgentEventType.INTERRUPT_REQUESTED, "interrupt_id"),
+    ):
+        of = [(event.turn_id, event.data[key]) for event in events if event.type is type_]
+        assert len(of) == len(set(of)), f"once each: {type_}"
     indexes = [event.data["index"] for event in events if event.type is AgentEventType.MESSAGE]
     assert indexes == sorted(set(indexes)), "messages in order, each once"
 
@@ -126,12 +136,13 @@ def _check_events_tell_all(stored: Stored) -> None:
     assert indexes == [message.index for message in stored.messages]
     assert [event.turn_id for event in events if event.type in ENDED] == stored.turn_ids
     finished = {event.data["tool_call_id"]: event.data["status"] for event in events if _is_end_of_call(event)}
-    calls = [s for s in stored.steps if s.name in (StepName.CALL_TOOL, StepName.CALL_SINGLE_ATTEMPT_TOOL)]
+    calls = [step for step in stored.steps if step.name in CALLS]
     assert finished == {step.tool_call_id: step.status.value for step in calls}
     asked = [e.data["interrupt_id"] for e in events if e.type is AgentEventType.INTERRUPT_REQUESTED]
     answered = [e.data["interrupt_id"] for e in events if e.type is AgentEventType.INTERRUPT_RESOLVED]
-    assert sorted(asked) == sorted(answered), "J6: each question has one end"
-    assert len(asked) == sum(step.name is StepName.AWAIT_TOOL_APPROVAL for step in stored.steps)
+    open_ = [one.interrupt_id for one in stored.snapshot.pending_interrupts]
+    assert sorted(asked) == sorted([*answered, *open_]), "J6: each question has one end"
+    assert len(asked) == sum(step.name in WAITS for step in stored.steps)
 
 
 def _is_end_of_call(event: AgentEvent) -> bool:

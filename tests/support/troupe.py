@@ -1,9 +1,11 @@
 """Plays in several processes: a script that the message spells out, and tools that write what they do into a file.
 
 A message is a list of words, one step each: ``model``, ``read``, ``idem`` and ``write`` are what they say, ``ask`` is
-a write that must be approved, ``par`` is three calls at once, ``moody`` is a read whose first attempt fails, ``sleepy``
-one that then pauses for an hour; ``fail`` ends the turn.  ``read:door`` is held at a door until the test opens it,
-``read:~`` just takes its time.  All that steps do to the world is a line in ``world.txt``, over all processes.
+a write that must be approved, ``half`` and ``mild`` (an idempotent one) ask in the middle, ``par`` is three calls at
+once, ``moody`` is a read whose first attempt fails, ``sleepy`` one that then pauses for an hour; ``quest`` asks a
+question, ``late`` one that the turn does not wait for, ``leg`` one whose answer begins the next leg of the turn;
+``fail`` ends the turn. ``read:door`` is held at a door until the test opens it, ``read:~`` just takes its time. All
+that steps do to the world is a line in ``world.txt``, over all processes.
 """
 
 from __future__ import annotations
@@ -17,13 +19,14 @@ from pathlib import Path
 from time import monotonic
 from unittest.mock import patch
 
-from tests.support.play import FAST_RETRY, Play, PlayCall, PlayRunner
+from tests.support.play import FAST_RETRY, Play, PlayCall, PlayRunner, asks
 
 from perdure import (
     AgentSessionClient,
     AgentSessionFlow,
     AgentSnapshot,
     Engine,
+    Interrupt,
     InterruptKind,
     RetryPolicy,
     SessionStatus,
@@ -47,6 +50,8 @@ EFFECTS = {
     "idem": ToolEffect.IDEMPOTENT_WRITE,
     "write": ToolEffect.NON_IDEMPOTENT_WRITE,
     "ask": ToolEffect.NON_IDEMPOTENT_WRITE,
+    "half": ToolEffect.NON_IDEMPOTENT_WRITE,
+    "mild": ToolEffect.IDEMPOTENT_WRITE,
 }
 NEVER_YET = RetryPolicy(first_delay=timedelta(hours=1), max_delay=timedelta(hours=1))
 
@@ -99,8 +104,14 @@ class World:
 
     async def script(self, play: Play) -> None:
         """Does what the message says."""
-        for number, word in enumerate(play.start.message.text.split()):
+        words = play.start.message.text.split()
+        legs = [0, *(number + 1 for number, word in enumerate(words) if word == "leg")]
+        first = legs[play.start.leg - 1]
+        for number, word in enumerate(words[first:], first):
             kind, _, door = word.partition(":")
+            if kind == "leg":
+                play.ask_next(f"q{play.start.number}.{number}")
+                return
             await self._step(play, f"{play.start.number}.{number}", kind, door)
         play.say(f"done {play.start.number}")
 
@@ -112,6 +123,10 @@ class World:
         elif kind == "par":
             calls = {f"c{number}.{part}": self._call(play, part, door) for part in ("read", "idem", "write")}
             await play.tools(f"g{number}", calls)
+        elif kind == "quest":
+            await play.ask(f"q{number}", group=f"g{number}")
+        elif kind == "late":
+            play.ask_later(f"q{number}")
         elif kind in EFFECTS:
             await play.tools(f"g{number}", {f"c{number}": self._call(play, kind, door)})
 
@@ -129,6 +144,9 @@ class World:
             self.note(f"begin {session} {call_id} {kind} {attempt}")
             if kind in ("sleepy", "moody") and attempt == 1:
                 raise ConnectionError("not yet")
+            if kind in ("half", "mild") and play.approvals[call_id] is None:
+                self.note(f"asked {session} {call_id}")
+                return asks()
             await self.pass_door(door)
             self.note(f"end {session} {call_id} {kind} {attempt}")
             return {"call": call_id}
@@ -201,6 +219,14 @@ async def until(condition: Callable[[], bool], what: str) -> None:
         if monotonic() > give_up:
             raise AssertionError(f"waited {PATIENCE:g} s for {what}")
         await asyncio.sleep(LOOK_EVERY)
+
+
+async def answer(client: AgentSessionClient, interrupt: Interrupt, session_id: str, *, approved: bool = True) -> None:
+    """Answers an interrupt of any kind."""
+    if interrupt.kind.takes_value:
+        await client.answer_question(session_id, interrupt.interrupt_id, {"yes": approved})
+    else:
+        await client.resolve_interrupt(session_id, interrupt.interrupt_id, approved=approved)
 
 
 async def until_status(client: AgentSessionClient, session_id: str, status: SessionStatus) -> AgentSnapshot:

@@ -30,6 +30,18 @@ def terminal(*, plain: bool = False) -> Console:
     return console
 
 
+def answer_value(text: str) -> JsonValue:
+    """What somebody typed as an answer: JSON if it reads as JSON, else the text."""
+
+    def no_constant(name: str) -> None:
+        raise ValueError(name)  # NaN and the like are words here.
+
+    try:
+        return json.loads(text, parse_constant=no_constant)
+    except ValueError:
+        return text.rstrip("\r\n")
+
+
 def print_json(document: JsonValue) -> None:
     """One JSON document."""
     click.echo(json.dumps(document, indent=2, ensure_ascii=False))

@@ -123,6 +123,6 @@ def _finished(data: JsonObject) -> Text:
 
 def _resolved(data: JsonObject) -> Text:
     by = f" by {cut(data['resolved_by'])}" if data["resolved_by"] else ""
-    approved = data["status"] == InterruptStatus.APPROVED.value
-    mark, style = ("✓", "green") if approved else ("✗", "yellow")
+    good = data["status"] in (InterruptStatus.APPROVED.value, InterruptStatus.ANSWERED.value)
+    mark, style = ("✓", "green") if good else ("✗", "yellow")
     return Text(f"{mark} {cut(data['tool_name'])} {data['status']}{by}", style=style)

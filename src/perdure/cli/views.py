@@ -11,7 +11,15 @@ from rich.text import Text
 
 from perdure.cli.base import suggest
 from perdure.cli.output import clean, local_time
-from perdure.session.model import AgentSnapshot, ErrorInfo, Interrupt, Message, MessageRole, SessionStatus
+from perdure.session.model import (
+    AgentSnapshot,
+    ErrorInfo,
+    Interrupt,
+    InterruptKind,
+    Message,
+    MessageRole,
+    SessionStatus,
+)
 
 STATUS_STYLES = {
     SessionStatus.IDLE: "",
@@ -75,6 +83,8 @@ def _facts(snapshot: AgentSnapshot) -> list[tuple[str, str]]:
 def print_interrupt(console: Console, interrupt: Interrupt) -> None:
     """What is asked, with all that the decision is about."""
     asked = Text.assemble(("? ", "yellow"), (interrupt.tool_name, "bold"), f"  ({interrupt.kind.value})")
+    if interrupt.path:
+        asked.append(f"  in {clean(interrupt.path)}", style="dim")
     if interrupt.deadline is not None:
         asked.append(f"  until {local_time(interrupt.deadline)}", style="dim")
     console.print(asked, soft_wrap=True)
@@ -91,7 +101,13 @@ def print_answers(console: Console, snapshot: AgentSnapshot, interrupt: Interrup
     """The commands that answer an interrupt."""
     named = [interrupt.interrupt_id] if len(snapshot.pending_interrupts) > 1 else []
     where = [snapshot.session_id, *named]
-    console.print(Text(f"  approve: {suggest('sessions', 'approve', *where)}", style="dim"), soft_wrap=True)
+    if interrupt.kind.takes_value:
+        to = ["--to", interrupt.interrupt_id] if named else []
+        answer = suggest("sessions", "answer", snapshot.session_id, "your answer", *to)
+        console.print(Text(f"  answer:  {answer}", style="dim"), soft_wrap=True)
+        return
+    response = ["--payload", "{...}"] if interrupt.kind is InterruptKind.CREDENTIAL else []
+    console.print(Text(f"  approve: {suggest('sessions', 'approve', *where, *response)}", style="dim"), soft_wrap=True)
     reject = suggest("sessions", "reject", *where, "--message", "why not")
     console.print(Text(f"  reject:  {reject}", style="dim"), soft_wrap=True)
 

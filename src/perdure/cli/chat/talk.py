@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import os
 from collections import deque
 
@@ -10,10 +9,11 @@ from rich.console import Console
 from rich.text import Text
 
 from perdure.cli.base import suggest
+from perdure.cli.chat.asking import give, prompt_for
 from perdure.cli.chat.lines import Lines
 from perdure.cli.stream import Follower, behind_last_message, end_of_stream, verdict
 from perdure.cli.transcript import Transcript
-from perdure.cli.views import error_text, message_text, print_interrupt
+from perdure.cli.views import error_text, message_text, print_answers, print_interrupt
 from perdure.client import MAX_PAGE, AgentSessionClient
 from perdure.engine.base import Engine
 from perdure.errors import (
@@ -53,6 +53,7 @@ class Talk:
         self._follower = self._follow(None)
         self._found: AgentSnapshot | None = None
         """The session as it was before we did anything; ``None``: there was none."""
+        self._shown_open: set[str] = set()
         self._end: str | None = None
         """The end of its stream then."""
 
@@ -160,6 +161,7 @@ class Talk:
             raise SessionClosed(
                 f"session {self._session_id!r} is closed; begin another one with --new", session_id=self._session_id
             )
+        self._show_open(snapshot)
         if _failed(snapshot) and _lacks_key(snapshot):
             self._say("hint: the agent uses Gemini, and GOOGLE_API_KEY is not set; export it and say it again")
         return snapshot
@@ -170,23 +172,27 @@ class Talk:
         print_interrupt(self._console, interrupt)
         line = ""
         while not line.strip():
-            read = await self._lines.read("  run it? y, n, or why not > ")
+            read = await self._lines.read(prompt_for(interrupt))
             if read is None:
                 return False
             line = read
-        word = line.strip().lower()
-        approved = word in ("y", "yes")
         try:
-            await self._client.resolve_interrupt(
-                self._session_id,
-                interrupt.interrupt_id,
-                approved=approved,
-                message=None if approved or word in ("n", "no") else line.strip(),
-                resolved_by=getpass.getuser(),
-            )
+            await give(self._client, self._session_id, interrupt, line)
         except (InterruptAlreadyResolved, InterruptExpired, InterruptWithdrawn) as error:
             self._say(error.message)
+        except UsageError as error:
+            self._say(error.message)
+            return await self._ask(interrupt)
         return True
+
+    def _show_open(self, snapshot: AgentSnapshot) -> None:
+        """What is asked although nothing waits for the answer; each is shown once."""
+        for interrupt in snapshot.pending_interrupts:
+            if interrupt.interrupt_id not in self._shown_open:
+                self._shown_open.add(interrupt.interrupt_id)
+                self._transcript.end_line()
+                print_interrupt(self._console, interrupt)
+                print_answers(self._console, snapshot, interrupt)
 
     def _greet(self, words: str) -> None:
         self._say(f"{words} (ctrl-C leaves at any point, and it stays)" if self._lines.interactive else words)

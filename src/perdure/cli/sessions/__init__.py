@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import click
 
-from perdure.cli.sessions.change import approve, cancel, close, delete, reject, send
+from perdure.cli.sessions.answers import answer, approve, reject, resume
+from perdure.cli.sessions.change import cancel, close, delete, send
 from perdure.cli.sessions.read import events, history, list_sessions, messages, show
 
 
@@ -19,10 +20,14 @@ def sessions() -> None:
       perdure sessions list --status waiting
       perdure sessions show chat-SupportAgent
       perdure sessions approve chat-SupportAgent --by ann
+      perdure sessions answer chat-SupportAgent "the blue one"
       perdure sessions send chat-SupportAgent "And the other order?" --wait
       perdure sessions events chat-SupportAgent --follow --json
     """
 
 
-for command in (list_sessions, show, messages, history, events, send, approve, reject, cancel, close, delete):
+READING = (list_sessions, show, messages, history, events)
+CHANGING = (send, approve, reject, answer, resume, cancel, close, delete)
+
+for command in (*READING, *CHANGING):
     sessions.add_command(command)

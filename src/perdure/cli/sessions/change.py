@@ -1,23 +1,15 @@
-"""The commands that send, answer and end.  Each returns when what it asks for is on disk; ``--wait`` waits for more."""
+"""The commands that send and end.  Each returns when what it asks for is on disk; ``--wait`` waits for more."""
 
 from __future__ import annotations
 
-import getpass
-import json
 import sys
 
 import click
 
 from perdure.cli.base import command, engine_option, json_option, open_client, run
-from perdure.cli.output import print_json, to_json
-from perdure.cli.sessions.outcome import Change, How, change_options, changing
-from perdure.client import AgentSessionClient
-from perdure.errors import InterruptNotFound, UsageError
-from perdure.session.model import JsonValue
-
-_by_option = click.option(
-    "--by", "resolved_by", metavar="NAME", default=None, help="Who decides; kept with the answer. Else your login name."
-)
+from perdure.cli.output import print_json
+from perdure.cli.sessions.outcome import How, change_options, changing
+from perdure.errors import UsageError
 
 
 @command()
@@ -40,51 +32,6 @@ def send(session: str, text: str, how: How) -> None:
         async with changing(session, how) as change:
             turn_id = await change.client.send_user_message(session, words, request_id=how.request_id)
             change.done(turn_id, turn_id=turn_id)
-
-    run(work())
-
-
-@command()
-@click.argument("session")
-@click.argument("interrupt", required=False)
-@click.option("--payload", metavar="JSON", help="Reaches the tool as its confirmation's payload.")
-@_by_option
-@change_options
-def approve(session: str, interrupt: str | None, payload: str | None, resolved_by: str | None, how: How) -> None:
-    """Approve what a session waits for. INTERRUPT may be left out when there is only one.
-
-    \b
-    Examples:
-      perdure sessions approve chat-SupportAgent --wait
-      perdure sessions approve chat-SupportAgent e-41:adk-7 --by ann --payload '{"amount": 20}'
-    """
-    value = _json_value(payload)
-
-    async def work() -> None:
-        async with changing(session, how) as change:
-            await _answer(change, session, interrupt, True, value, None, resolved_by, how.request_id)
-
-    run(work())
-
-
-@command()
-@click.argument("session")
-@click.argument("interrupt", required=False)
-@click.option("--message", metavar="TEXT", help="What the agent's model is told. Else that the call is rejected.")
-@_by_option
-@change_options
-def reject(session: str, interrupt: str | None, message: str | None, resolved_by: str | None, how: How) -> None:
-    """Reject what a session waits for. INTERRUPT may be left out when there is only one.
-
-    \b
-    Examples:
-      perdure sessions reject chat-SupportAgent --message "Refund 20 at the most."
-      perdure sessions reject chat-SupportAgent e-41:adk-7 --by ann --json
-    """
-
-    async def work() -> None:
-        async with changing(session, how) as change:
-            await _answer(change, session, interrupt, False, None, message, resolved_by, how.request_id)
 
     run(work())
 
@@ -155,54 +102,3 @@ def delete(session: str, sure: bool, address: str, as_json: bool) -> None:
             click.echo("deleted")
 
     run(work())
-
-
-async def _answer(
-    change: Change,
-    session_id: str,
-    interrupt_id: str | None,
-    approved: bool,
-    payload: JsonValue,
-    message: str | None,
-    resolved_by: str | None,
-    request_id: str | None,
-) -> None:
-    answered = await change.client.resolve_interrupt(
-        session_id,
-        interrupt_id or await _only_interrupt(change.client, session_id),
-        approved=approved,
-        payload=payload,
-        message=message,
-        resolved_by=resolved_by or getpass.getuser(),
-        request_id=request_id,
-    )
-    change.done(f"{answered.status.value}: {answered.tool_name}", interrupt=to_json(answered))
-
-
-async def _only_interrupt(client: AgentSessionClient, session_id: str) -> str:
-    """The id of the one pending interrupt.
-
-    Raises:
-        InterruptNotFound: there is none.
-        UsageError: there are several.
-    """
-    pending = (await client.get_agent_snapshot(session_id)).pending_interrupts
-    if len(pending) == 1:
-        return pending[0].interrupt_id
-    if not pending:
-        raise InterruptNotFound(f"session {session_id!r} asks for nothing", session_id=session_id)
-    known = ", ".join(f"{one.interrupt_id} ({one.tool_name})" for one in pending)
-    raise UsageError(
-        f"session {session_id!r} asks for {len(pending)} things; name the one you mean: {known}",
-        session_id=session_id,
-        pending=[one.interrupt_id for one in pending],
-    )
-
-
-def _json_value(text: str | None) -> JsonValue:
-    if text is None:
-        return None
-    try:
-        return json.loads(text)
-    except ValueError as error:
-        raise UsageError(f"--payload is no JSON: {error}; quote it for the shell, like '{{\"amount\": 20}}'") from None
