@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from tests.support.play import PlayRunner, Script
 from tests.support.temporal_server import TemporalServer
+from tests.support.troupe import World
 
 from perdure import AgentSessionClient, Engine, StepRecord, WorkerOptions, open_engine
 from perdure.engine.temporal.options import TemporalOptions
@@ -45,6 +46,19 @@ def stage(tmp_path: Path, request: pytest.FixtureRequest) -> Stage:
         return Stage(tmp_path / "play.db")
     server: TemporalServer = request.getfixturevalue("temporal_server")
     return Stage(tmp_path / "play.db", temporal=server.address, prefix=server.new_prefix())
+
+
+@pytest.fixture(params=["local", "temporal"])
+def world(tmp_path: Path, request: pytest.FixtureRequest) -> World:
+    """A world whose engines are local, or Temporal's."""
+    world = World(tmp_path)
+    return world if request.param == "local" else world.move_to_temporal(request.getfixturevalue("temporal_server"))
+
+
+@pytest.fixture
+def local_stage(tmp_path: Path) -> Stage:
+    """For what holds of the local engine only."""
+    return Stage(tmp_path / "play.db")
 
 
 Shape = Callable[[AgentSessionClient, str], object]
