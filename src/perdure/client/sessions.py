@@ -318,6 +318,7 @@ class AgentSessionClient:
             SessionNotFound
         """
         await self._store.delete_session(text_id(session_id))
+        await self._engine.notify(session_id)
 
     # ------------------------------------------------------------ reading
 

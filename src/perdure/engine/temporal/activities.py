@@ -37,6 +37,10 @@ BEAT = timedelta(seconds=1)
 """How often a running step shows that its worker lives."""
 
 
+REFUSAL_PAUSE = timedelta(seconds=0.2)
+"""How soon an adoption that a worker refused is offered again."""
+
+
 class Hosting(Protocol):
     """The worker, as its activities see it."""
 
@@ -170,4 +174,4 @@ def _gone(session_id: str) -> ApplicationError:
 
 
 def _refusal(message: str) -> ApplicationError:
-    return ApplicationError(message, type=NOT_TAKEN, category=_BENIGN)
+    return ApplicationError(message, type=NOT_TAKEN, next_retry_delay=REFUSAL_PAUSE, category=_BENIGN)

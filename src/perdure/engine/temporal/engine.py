@@ -12,7 +12,7 @@ from perdure.engine.temporal.link import TemporalLink, connect
 from perdure.engine.temporal.options import TemporalAddress, TemporalOptions
 from perdure.engine.temporal.worker import TemporalWorker
 from perdure.engine.worker import EngineWorker, WorkerOptions
-from perdure.errors import EngineError
+from perdure.errors import EngineError, SessionNotFound
 from perdure.ids import IdSource
 from perdure.session.runner import AgentSessionFlow
 from perdure.store.base import SessionStore
@@ -69,14 +69,21 @@ class TemporalEngine(HostingEngine):
         if self._link is None:
             return
         try:
-            snapshot = await self._store.read_snapshot(session_id, self._clock.now_ms())
-            await self._link.poke(session_id, snapshot.flow_type)
+            await self._poke(self._link, session_id)
         except EngineError as error:
             logger.warning(
                 "session %s: what was sent is stored, and Temporal does not know of it yet; a worker will tell it: %s",
                 session_id,
                 error,
             )
+
+    async def _poke(self, link: TemporalLink, session_id: str) -> None:
+        try:
+            snapshot = await self._store.read_snapshot(session_id, self._clock.now_ms())
+        except SessionNotFound:
+            await link.poke_if_known(session_id)  # It was deleted.
+        else:
+            await link.poke(session_id, snapshot.flow_type)
 
     def _make_worker(self) -> EngineWorker:
         assert self._link is not None

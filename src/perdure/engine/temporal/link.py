@@ -71,15 +71,26 @@ class TemporalLink:
             self.client,
         )
 
+    async def poke_if_known(self, session_id: str) -> bool:
+        """Has a session looked at by its workflow, if there is one.
+
+        Raises:
+            EngineError
+        """
+        return await self._signal(session_id, POKE, None)
+
     async def report(self, session_id: str, report: Report) -> bool:
         """Tells the workflow of a session what its host has applied.  ``False``: there is no such workflow.
 
         Raises:
             EngineError
         """
+        return await self._signal(session_id, REPORT, report)
+
+    async def _signal(self, session_id: str, name: str, content: object) -> bool:
         handle = self.client.get_workflow_handle(self.workflow_id(session_id))
         try:
-            await handle.signal(REPORT, report, rpc_timeout=self._options.connect_timeout)
+            await handle.signal(name, content, rpc_timeout=self._options.connect_timeout)
         except RPCError as error:
             if error.status is RPCStatusCode.NOT_FOUND:
                 return False

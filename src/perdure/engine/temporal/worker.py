@@ -18,6 +18,7 @@ from perdure.engine.feed import FeedHub
 from perdure.engine.temporal.activities import BEAT, SessionActivities
 from perdure.engine.temporal.host import HostedSession
 from perdure.engine.temporal.link import TemporalLink
+from perdure.engine.temporal.places import Places
 from perdure.engine.temporal.sweep import Sweep
 from perdure.engine.temporal.workflow import SessionWorkflow
 from perdure.engine.trouble import pause_after
@@ -66,6 +67,7 @@ class TemporalWorker(EngineWorker):
         self._activities = SessionActivities(self, self._queue, link.store_id)
         self._hosts: WeakValueDictionary[str, HostedSession] = WeakValueDictionary()
         self._sweep = Sweep(store, clock, link, tuple(flows), self._hosts)
+        self._places = Places(lambda: self._crew.room)
         self._shared: list[Worker] = []
         self._own: Worker | None = None
         self._polling: list[asyncio.Task[None]] = []
@@ -160,6 +162,7 @@ class TemporalWorker(EngineWorker):
                 self._link.queue(flow_type),
                 workflows=[SessionWorkflow],
                 activities=self._activities.shared,
+                tuner=self._places.tuner(),
                 workflow_runner=SandboxedWorkflowRunner(restrictions=SANDBOX),
                 workflow_failure_exception_types=[NondeterminismError],
                 sticky_queue_schedule_to_start_timeout=STICKY_TIMEOUT,
@@ -173,7 +176,7 @@ class TemporalWorker(EngineWorker):
         return Worker(self._link.client, task_queue=queue, max_heartbeat_throttle_interval=BEAT, **options)
 
     def _may_take(self) -> None:
-        """Temporal offers sessions without being asked."""
+        self._places.vacated()
 
     def _freed(self) -> None:
         self._sweep.hurry()
@@ -182,6 +185,8 @@ class TemporalWorker(EngineWorker):
         self._sweep.changed(change)
 
     async def _cease(self) -> None:
+        for host in list(self._hosts.values()):
+            host.poke()  # What was accepted by now is seen before the end.
         await asyncio.gather(*(poller.shutdown() for poller in self._shared))
 
     async def _end(self) -> None:
