@@ -31,8 +31,8 @@ from perdure.session.state import (
 )
 from perdure.store.base import ClaimedSession, SessionStore
 
-PATIENCE = timedelta(seconds=15)
-"""How long a step that is due may wait for its activity before the host asks for a workflow."""
+PATIENCE = timedelta(seconds=30)
+"""How long a step that is due may wait for its activity before the session is given up: nobody seems to want it."""
 
 
 class HostGone(Exception):
@@ -109,7 +109,6 @@ class HostedSession(SessionActor):
         """Wait until an arrival is applied."""
         self._restored: JsonObject = {}
         self._ended = False
-        self.flow_type = claimed.flow_type
         self._adoption: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._looking.append(self._adoption)
 

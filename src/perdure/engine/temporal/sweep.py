@@ -7,7 +7,7 @@ What a worker of the local engine would claim is what a sweep tells Temporal of.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 
 from perdure.clock import Clock
@@ -31,6 +31,7 @@ class Sweep:
 
     Args:
         hosts: the sessions that this worker has.
+        abandon: gives one of them up.
     """
 
     def __init__(
@@ -40,12 +41,14 @@ class Sweep:
         link: TemporalLink,
         flow_types: tuple[str, ...],
         hosts: Mapping[str, HostedSession],
+        abandon: Callable[[HostedSession], None],
     ) -> None:
         self._store = store
         self._clock = clock
         self._link = link
         self._flow_types = flow_types
         self._hosts = hosts
+        self._abandon = abandon
         self._hurry = asyncio.Event()
         self._told: dict[tuple[str, int], int] = {}
         """When a session was told of, by its id and fence."""
@@ -76,9 +79,9 @@ class Sweep:
             if host is not None:
                 host.poke()  # Most have seen it by now.
         now = self._clock.now_ms()
-        for session_id, host in list(self._hosts.items()):
+        for host in list(self._hosts.values()):
             if host.waits_in_vain(now):
-                await self._tell(session_id, host.flow_type, host.lease.fence, now)
+                self._abandon(host)  # It will be due, and told of.
         for flow_type in self._flow_types:
             before = now if freed else now - _ms(INTERVAL)
             for due in await self._store.list_due(flow_type, before, BATCH):

@@ -66,7 +66,7 @@ class TemporalWorker(EngineWorker):
         self._queue = link.worker_queue(ids.new_id())
         self._activities = SessionActivities(self, self._queue, link.store_id)
         self._hosts: WeakValueDictionary[str, HostedSession] = WeakValueDictionary()
-        self._sweep = Sweep(store, clock, link, tuple(flows), self._hosts)
+        self._sweep = Sweep(store, clock, link, tuple(flows), self._hosts, self.abandon)
         self._places = Places(lambda: self._crew.room)
         self._shared: list[Worker] = []
         self._own: Worker | None = None

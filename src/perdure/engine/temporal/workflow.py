@@ -88,8 +88,8 @@ class SessionWorkflow:
         """The fence of that worker's lease."""
         self._expected = 0
         """The number of the next input of this epoch."""
-        self._early: dict[int, Report] = {}
-        """Reports that came before those that they follow."""
+        self._early: dict[tuple[int, int], Report] = {}
+        """Reports that came before those that they follow, or before their worker was known to have the session."""
         self._due: list[StepCommand] = []
         """Steps to order."""
         self._ordered: dict[asyncio.Task[None], None] = {}
@@ -132,14 +132,14 @@ class SessionWorkflow:
     async def _wait(self) -> None:
         """Waits until something comes; with nothing under way, no longer than until the next deadline."""
         timeout: timedelta | None = None
-        if self._early:
+        if self._lacks_report():
             timeout = REPORT_GRACE
         elif self._deadline_ms is not None and not self._ordered:
             timeout = max(timedelta(milliseconds=self._deadline_ms - _now_ms()), CLOCK_GRACE)
         try:
             await workflow.wait_condition(lambda: self._woken, timeout=timeout)
         except TimeoutError:
-            if self._early:
+            if self._lacks_report():
                 self._lose()
             self._news = True  # A look lets deadlines pass, too.
 
@@ -160,10 +160,13 @@ class SessionWorkflow:
 
     def _take(self, report: Report) -> None:
         """Reduces what the host applied, as soon as all before it is here."""
-        if report.epoch != self._epoch or self._queue is None:
-            return
-        self._early[report.first] = report
-        while (found := self._early.pop(self._expected, None)) is not None:
+        if report.epoch < self._epoch or (report.epoch == self._epoch and self._queue is None):
+            return  # Its worker does not have the session any more.
+        if report.inputs or report.left:
+            self._early[report.epoch, report.first] = report
+        elif report.first == self._expected:
+            self._deadline_ms = report.deadline_ms
+        while self._queue is not None and (found := self._early.pop((self._epoch, self._expected), None)):
             self._expected += len(found.inputs)
             self._deadline_ms = found.deadline_ms
             for packed in found.inputs:
@@ -171,8 +174,10 @@ class SessionWorkflow:
             if found.left:
                 self._failures = 0
                 self._leave()
-            if not found.inputs:
-                return
+
+    def _lacks_report(self) -> bool:
+        """Whether a report is here that follows one that is not."""
+        return self._queue is not None and any(epoch == self._epoch for epoch, _ in self._early)
 
     def _reduce(self, packed: JsonObject) -> None:
         self._state, commands = reduce(self._state, unpack_input(packed))
@@ -185,7 +190,7 @@ class SessionWorkflow:
         self._queue = None
         self._news = self._news or self._looking
         self._looking = False
-        self._early.clear()
+        self._early = {key: report for key, report in self._early.items() if key[0] > self._epoch}
         self._due.clear()
         for task in self._ordered:
             task.cancel()
@@ -276,7 +281,7 @@ class SessionWorkflow:
         """Asks the worker that has the session.  ``None``: it does not have it any more."""
         epoch, queue = self._epoch, self._queue
         try:
-            report = await workflow.execute_activity(
+            report: Report = await workflow.execute_activity(
                 name,
                 Order(self._start.session_id, epoch, command),
                 task_queue=queue,
