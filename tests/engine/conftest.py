@@ -12,8 +12,7 @@ from tests.support.play import PlayRunner, Script
 from tests.support.temporal_server import TemporalServer
 from tests.support.troupe import World
 
-from perdure import AgentSessionClient, Engine, StepRecord, WorkerOptions, open_engine
-from perdure.engine.temporal.options import TemporalOptions
+from perdure import AgentSessionClient, Engine, StepRecord, TemporalOptions, WorkerOptions, open_engine
 from perdure.session.runner import AgentSessionFlow
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Self
 
 from perdure.clock import Clock
@@ -36,7 +37,8 @@ class TemporalEngine(HostingEngine):
     ) -> None:
         super().__init__(store, flows, clock=clock, ids=ids, options=options)
         self._at = address
-        self._temporal = temporal or TemporalOptions()
+        temporal = temporal or TemporalOptions()
+        self._temporal = temporal if address.prefix is None else replace(temporal, prefix=address.prefix)
         self._link: TemporalLink | None = None
 
     @property

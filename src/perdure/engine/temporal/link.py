@@ -61,7 +61,7 @@ class TemporalLink:
         await _asked(
             self.client.start_workflow(
                 WORKFLOW,
-                Start(session_id, flow_type, self.store_id, queue),
+                Start(session_id, self.store_id, queue, self._options.events_per_run),
                 id=self.workflow_id(session_id),
                 task_queue=queue,
                 start_signal=POKE,

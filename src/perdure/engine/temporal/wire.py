@@ -113,10 +113,11 @@ class Start:
     """What a workflow begins with."""
 
     session_id: str
-    flow_type: str
     store_id: str
     queue: str
     """Where the workers of the flow are."""
+    max_events: int
+    """Of one run's history; the next quiet point begins another run."""
     format: int = FORMAT
     carry: Carry | None = None
 

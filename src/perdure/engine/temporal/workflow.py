@@ -45,9 +45,6 @@ from perdure.session.model import JsonObject, SessionStatus, StepName
 from perdure.session.policy import step_name_for
 from perdure.session.state import CheckCode, RunCall, RunModel, SessionState
 
-MAX_EVENTS = 4_000
-"""Of one run's history; the next quiet point begins another run."""
-
 START_TIMEOUT = timedelta(seconds=5)
 """How long the worker that has the session may take to fetch a step before it is taken for dead."""
 
@@ -121,7 +118,7 @@ class SessionWorkflow:
             self._woken = False
             if self._queue is None and self._must_move():
                 await self._adopt()
-            elif not self._ordered and workflow.info().get_current_history_length() > MAX_EVENTS:
+            elif not self._ordered and workflow.info().get_current_history_length() > start.max_events:
                 workflow.continue_as_new(replace(start, carry=self._carry()))
             elif self._queue is None and not self._ordered and self._may_end():
                 return
