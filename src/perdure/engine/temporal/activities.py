@@ -34,7 +34,7 @@ from perdure.errors import PerdureError, SessionNotFound
 from perdure.session.model import StepName
 
 BEAT = timedelta(seconds=1)
-"""How often a running step shows that its worker lives."""
+"""How often what is under way shows that its worker lives."""
 
 
 REFUSAL_PAUSE = timedelta(seconds=0.2)
@@ -92,20 +92,21 @@ class SessionActivities:
                 f"{order.store_id}; this worker is of format {FORMAT} and store {self._store_id}. A worker of the "
                 "workflow's own kind takes the session"
             )
-        try:
-            host = await self._hosting.adopt(order.session_id)
-        except SessionNotFound as error:
-            raise ApplicationError(error.message, type=SESSION_GONE, non_retryable=True, category=_BENIGN) from None
-        except PerdureError as error:
-            raise _refusal(error.message) from error
-        async with _asked(self._hosting, host):
-            state, report = await host.adopted()
+        async with _beating():
+            try:
+                host = await self._hosting.adopt(order.session_id)
+            except SessionNotFound as error:
+                raise ApplicationError(error.message, type=SESSION_GONE, non_retryable=True, category=_BENIGN) from None
+            except PerdureError as error:
+                raise _refusal(error.message) from error
+            async with _asked(self._hosting, host):
+                state, report = await host.adopted()
         return Adopted(self._queue, state, report)
 
     @activity.defn(name=LOOK)
     async def look(self, order: Order) -> Report:
         host = self._host_for(order)
-        async with _asked(self._hosting, host):
+        async with _beating(), _asked(self._hosting, host):
             return await host.look()
 
     @activity.defn(name=StepName.RUN_MODEL.value)
@@ -127,16 +128,13 @@ class SessionActivities:
     async def _run_step(self, order: Order) -> Report:
         assert order.command is not None
         host = self._host_for(order)
-        beating = asyncio.create_task(_beat())
         try:
-            async with _asked(self._hosting, host):
+            async with _beating(), _asked(self._hosting, host):
                 return await host.run_step(unpack_command(order.command))
         except AttemptOver as over:
             raise ApplicationError(
                 str(over), type=ATTEMPT_FAILED, next_retry_delay=over.pause, category=_BENIGN
             ) from None
-        finally:
-            beating.cancel()
 
     def _host_for(self, order: Order) -> HostedSession:
         host = self._hosting.host(order.session_id, order.epoch)
@@ -149,10 +147,20 @@ _BENIGN = ApplicationErrorCategory.BENIGN
 """Not worth a line in the log: it happens in the course of things."""
 
 
-async def _beat() -> None:
-    while True:
-        activity.heartbeat()
-        await asyncio.sleep(BEAT.total_seconds())
+@asynccontextmanager
+async def _beating() -> AsyncGenerator[None]:
+    """Shows that the worker lives, for the length of the block."""
+
+    async def beat() -> None:
+        while True:
+            activity.heartbeat()
+            await asyncio.sleep(BEAT.total_seconds())
+
+    beating = asyncio.create_task(beat())
+    try:
+        yield
+    finally:
+        beating.cancel()
 
 
 @asynccontextmanager

@@ -99,7 +99,7 @@ class Order:
 class Carry:
     """What one run of a workflow hands on to the next; ``due``: steps that were about to be ordered."""
 
-    queue: str
+    queue: str | None
     epoch: int
     expected: int
     state: JsonObject

@@ -49,7 +49,7 @@ START_TIMEOUT = timedelta(seconds=5)
 """How long the worker that has the session may take to fetch a step before it is taken for dead."""
 
 HEARTBEAT_TIMEOUT = timedelta(seconds=4)
-"""How long it may be silent while it runs one."""
+"""How long a worker may be silent while it does something."""
 
 NO_LIMIT = timedelta(days=3650)
 """A step may take as long as its worker lives."""
@@ -223,6 +223,7 @@ class SessionWorkflow:
                 task_queue=self._start.queue,
                 result_type=Adopted,
                 start_to_close_timeout=QUICK,
+                heartbeat_timeout=HEARTBEAT_TIMEOUT,
                 retry_policy=RetryPolicy(initial_interval=timedelta(seconds=0.2), maximum_interval=LONGEST_PAUSE),
             )
         except ActivityError as error:
@@ -262,19 +263,17 @@ class SessionWorkflow:
             left = call.max_attempts - (command.attempt - 1 - command.asks)
             if not command.single_attempt and left > 1:
                 attempts = RetryPolicy(maximum_attempts=left, non_retryable_error_types=[_HEARTBEAT_LOST])
-        report = await self._ask(name, pack(command), attempts, HEARTBEAT_TIMEOUT)
+        report = await self._ask(name, pack(command), attempts)
         if report is not None:
             self._take(report)
 
     async def _look(self) -> None:
-        report = await self._ask(LOOK, None, _ONCE, None)
+        report = await self._ask(LOOK, None, _ONCE)
         if report is not None:
             self._looking = False
             self._take(report)
 
-    async def _ask(
-        self, name: str, command: JsonObject | None, attempts: RetryPolicy, beat: timedelta | None
-    ) -> Report | None:
+    async def _ask(self, name: str, command: JsonObject | None, attempts: RetryPolicy) -> Report | None:
         """Asks the worker that has the session.  ``None``: it does not have it any more."""
         epoch, queue = self._epoch, self._queue
         try:
@@ -284,8 +283,8 @@ class SessionWorkflow:
                 task_queue=queue,
                 result_type=Report,
                 schedule_to_start_timeout=START_TIMEOUT,
-                start_to_close_timeout=QUICK if beat is None else NO_LIMIT,
-                heartbeat_timeout=beat,
+                start_to_close_timeout=NO_LIMIT if command is not None else QUICK,
+                heartbeat_timeout=HEARTBEAT_TIMEOUT,
                 retry_policy=attempts,
             )
         except ActivityError:
@@ -308,7 +307,7 @@ class SessionWorkflow:
     # ------------------------------------------------------------ from run to run
 
     def _carry(self) -> Carry | None:
-        if self._queue is None or self._early:
+        if self._early:
             return None  # The next run has somebody take the session.
         due = [pack(command) for command in self._due]
         return Carry(self._queue, self._epoch, self._expected, pack(self._state), self._deadline_ms, self._news, due)
