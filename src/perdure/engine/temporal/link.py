@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import logging
 from collections.abc import Mapping
+from datetime import timedelta
 from typing import Any
 
 from temporalio.client import Client, WorkflowHandle
@@ -21,6 +22,9 @@ logger = logging.getLogger("perdure.temporal")
 
 REGISTRY = "PerdureStore"
 """Type of the workflow that holds which store a namespace belongs to.  Nobody runs it: it stays as it was started."""
+
+SIGNAL_TIMEOUT = timedelta(seconds=3)
+"""How long a signal may take.  One that does not get through is made good by a sweep."""
 
 MAX_ID_BYTES = 500
 """Of a session's id as it is; Temporal's own limit is 1000 bytes for an id of a workflow."""
@@ -66,7 +70,7 @@ class TemporalLink:
                 task_queue=queue,
                 start_signal=POKE,
                 start_signal_args=[fence],
-                rpc_timeout=self._options.connect_timeout,
+                rpc_timeout=SIGNAL_TIMEOUT,
             ),
             self.client,
         )
@@ -90,7 +94,7 @@ class TemporalLink:
     async def _signal(self, session_id: str, name: str, content: object) -> bool:
         handle = self.client.get_workflow_handle(self.workflow_id(session_id))
         try:
-            await handle.signal(name, content, rpc_timeout=self._options.connect_timeout)
+            await handle.signal(name, content, rpc_timeout=SIGNAL_TIMEOUT)
         except RPCError as error:
             if error.status is RPCStatusCode.NOT_FOUND:
                 return False

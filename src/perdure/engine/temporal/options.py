@@ -33,7 +33,7 @@ class TemporalOptions:
         prefix: what the names of all task queues and the ids of all workflows begin with.  A store has one; another
             prefix makes room for another store in the same namespace.
         events_per_run: of a workflow's history; at the next quiet point another run begins.
-        connect_timeout: how long opening the engine, or telling Temporal of a message, may take.
+        connect_timeout: how long opening the engine may wait for Temporal.
     """
 
     api_key: str | None = None
