@@ -15,6 +15,7 @@ from pathlib import Path
 from time import monotonic, sleep
 
 PATIENCE = 60.0
+PROGRAM = str(Path(sys.executable).with_name("temporal"))
 _numbers = count(1)
 
 
@@ -39,9 +40,8 @@ class TemporalServer:
         return f"test-{os.getpid()}-{next(_numbers)}"
 
     def start(self) -> None:
-        program = Path(sys.executable).with_name("temporal")
-        command = [program, "server", "start-dev", "--headless", "--ip", "127.0.0.1", "--port", str(self.port)]
-        command += ["--db-filename", self.folder / "temporal.db", "--log-level", "error"]
+        command = [PROGRAM, "server", "start-dev", "--headless", "--ip", "127.0.0.1", "--port", str(self.port)]
+        command += ["--db-filename", str(self.folder / "temporal.db"), "--log-level", "error"]
         with (self.folder / "server.log").open("ab") as log:
             self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         give_up = monotonic() + PATIENCE
@@ -58,8 +58,7 @@ class TemporalServer:
 
     def _answers(self) -> bool:
         """Whether the frontend says that it is in service."""
-        program = Path(sys.executable).with_name("temporal")
-        command = [program, "operator", "cluster", "health", "--address", self.target]
+        command = [PROGRAM, "operator", "cluster", "health", "--address", self.target]
         return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 

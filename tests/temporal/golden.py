@@ -18,7 +18,16 @@ from typing import Any
 from tests.support.play import FAST_RETRY, Play, PlayCall, PlayRunner
 from tests.support.temporal_server import TemporalServer, running_server
 
-from perdure import AgentSessionClient, Engine, InterruptKind, TemporalOptions, ToolEffect, WorkerOptions, open_engine
+from perdure import (
+    AgentSessionClient,
+    Engine,
+    InterruptKind,
+    StepStatus,
+    TemporalOptions,
+    ToolEffect,
+    WorkerOptions,
+    open_engine,
+)
 from perdure.engine.temporal.engine import TemporalEngine
 from perdure.session.runner import AgentSessionFlow
 
@@ -61,6 +70,20 @@ async def play(play: Play) -> None:
     play.say("done")
 
 
+async def until(holds: Callable[[], Awaitable[bool]]) -> None:
+    while not await holds():  # noqa: ASYNC110 - it is another task, or another system, that moves
+        await asyncio.sleep(0.1)
+
+
+async def running(client: AgentSessionClient, name: str, tool: str) -> bool:
+    steps = (await client.read_step_history(name)).items
+    return any((step.tool_name, step.status) == (tool, StepStatus.RUNNING) for step in steps)
+
+
+async def nothing_pending(client: AgentSessionClient, name: str) -> bool:
+    return not (await client.get_agent_snapshot(name)).pending_interrupts
+
+
 class Scenes:
     """Plays scenes with engines on one server."""
 
@@ -101,15 +124,13 @@ class Scenes:
     async def a_deadline(self, name: str) -> None:
         async with self.engine(deadline=timedelta(seconds=2)) as engine, engine.worker():
             client = await self._say(engine, name, "ask")
-            while (await client.wait(name, timeout=30)).pending_interrupts:
-                await asyncio.sleep(0.1)
+            await until(lambda: nothing_pending(client, name))
 
     async def a_cancel(self, name: str) -> None:
         async with self.engine() as engine, engine.worker():
             client = AgentSessionClient(engine, "Play")
             await client.start_session(name, "endless")
-            while sum(step.tool_name is not None for step in (await client.read_step_history(name)).items) < 2:
-                await asyncio.sleep(0.1)
+            await until(lambda: running(client, name, "endless"))
             await client.send_user_message(name, "read")
             await client.cancel_turn(name)
             await client.wait(name, timeout=30)
@@ -121,8 +142,7 @@ class Scenes:
                 await client.start_session(name, "read ask endless")
                 (asked,) = (await client.wait(name, timeout=30)).pending_interrupts
                 await client.resolve_interrupt(name, asked.interrupt_id, approved=True)
-                while not any(step.tool_name == "endless" for step in (await client.read_step_history(name)).items):
-                    await asyncio.sleep(0.1)
+                await until(lambda: running(client, name, "endless"))
             async with engine.worker():
                 await client.cancel_turn(name)
                 await client.wait(name, timeout=30)

@@ -19,7 +19,7 @@ from perdure.store.base import Change, SessionStore
 INTERVAL = timedelta(seconds=2)
 """Between two sweeps; also how long something must have been due before it counts as forgotten."""
 
-AGAIN = timedelta(seconds=30)
+AGAIN = timedelta(seconds=10)
 """After this long a session that is still due is told of once more."""
 
 BATCH = 200
