@@ -136,9 +136,9 @@ def pack(value: object) -> JsonValue:
         kept = {part.name for part in fields(value) if parts[part.name] != _default(part)}
         return {"is": type(value).__name__, **{name: pack(parts[name]) for name in parts if name in kept}}
     if isinstance(value, Mapping):
-        return {str(key): pack(item) for key, item in value.items()}
+        return {name: pack(item) for name, item in cast("Mapping[str, object]", value).items()}
     if isinstance(value, tuple):
-        return [pack(item) for item in value]
+        return [pack(item) for item in cast("tuple[object, ...]", value)]
     return value
 
 
