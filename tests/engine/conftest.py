@@ -55,6 +55,12 @@ def world(tmp_path: Path, request: pytest.FixtureRequest) -> World:
 
 
 @pytest.fixture
+def local_world(tmp_path: Path) -> World:
+    """For what takes too long to be shown over both."""
+    return World(tmp_path)
+
+
+@pytest.fixture
 def local_stage(tmp_path: Path) -> Stage:
     """For what holds of the local engine only."""
     return Stage(tmp_path / "play.db")

@@ -46,7 +46,8 @@ def durable(events: Sequence[AgentEvent]) -> list[str]:
     return [f"{event.cursor} {event.type.value}" for event in events if event.type not in DELTAS]
 
 
-async def test_readers_in_other_processes_miss_nothing_while_owners_are_killed(world: World) -> None:
+async def test_readers_in_other_processes_miss_nothing_while_owners_are_killed(local_world: World) -> None:
+    world = local_world
     async with world.engine() as engine, world.engine() as another:
         client = AgentSessionClient(engine, "Play")
         for turn in range(TURNS):
@@ -109,6 +110,7 @@ async def test_a_reader_beside_the_owner_misses_nothing_when_the_owner_changes(w
 async def test_a_reader_that_falls_behind_costs_no_memory_and_misses_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    world = local_world
     monkeypatch.setattr(feed, "MAX_BEHIND", 10)
     world = World(tmp_path)
     flow = world.flow()
@@ -130,7 +132,8 @@ async def test_a_reader_that_falls_behind_costs_no_memory_and_misses_nothing(
         assert not hub_of(engine)._readers, "a reader that leaves leaves nothing behind"
 
 
-async def test_a_ring_that_no_longer_reaches_back_says_so(world: World) -> None:
+async def test_a_ring_that_no_longer_reaches_back_says_so(local_world: World) -> None:
+    world = local_world
     flow = replace(world.flow(), event_stream_capacity_bytes=4000)
     async with world.engine(flow) as engine, engine.worker():
         client = AgentSessionClient(engine, flow)
@@ -163,7 +166,8 @@ async def test_the_stream_of_a_session_that_is_deleted_ends_with_an_error(world:
             await client.wait("s")
 
 
-async def test_a_text_that_is_no_cursor_is_refused(world: World) -> None:
+async def test_a_text_that_is_no_cursor_is_refused(local_world: World) -> None:
+    world = local_world
     async with world.engine() as engine:
         client = AgentSessionClient(engine, "Play")
         await client.start_session("s")

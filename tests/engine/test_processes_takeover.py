@@ -54,7 +54,8 @@ async def test_what_a_killed_owner_left_is_taken_over(world: World) -> None:
                 assert set(world.doers("begin asks")) == {second.pid}
 
 
-async def test_an_answer_that_came_while_nobody_worked_is_told_and_obeyed(world: World) -> None:
+async def test_an_answer_that_came_while_nobody_worked_is_told_and_obeyed(local_world: World) -> None:
+    world = local_world
     async with world.engine() as engine:
         client = AgentSessionClient(engine, "Play")
         with world.worker() as first:
@@ -118,8 +119,9 @@ async def test_a_stopped_owner_loses_its_sessions_and_serves_again_later(world: 
             assert await first.wait_exit_async() == 0
 
 
-async def test_a_worker_is_stopped_again_and_again(world: World) -> None:
+async def test_a_worker_is_stopped_again_and_again(local_world: World) -> None:
     """Wherever its loops stand when it is stopped, it must come back."""
+    world = local_world
     with world.worker(lease=0.4) as first, world.worker(lease=0.4) as second:
         await first.wait_for_async("ready")
         await second.wait_for_async("ready")

@@ -1,23 +1,20 @@
 """Random writes of clients and of two workers against the SQLite store, compared with a model that fits in the head.
 
 Invariants by their ids: J1 messages keep their order and begin once, J3 what is settled never changes, J5 the log has
-each message once, J6 an interrupt is answered once; and: only the holder of the newest fence writes, a request counts
+each message once, J6 an interrupt is answered once, alone or with all others, J12 a question has one answer, J13 a leg
+has a journal of its own; and: only the holder of the newest fence writes, a request counts
 once, the event ring keeps to its budget and its order.
 """
 
 from __future__ import annotations
 
-import asyncio
-import tempfile
-from collections.abc import Coroutine
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import initialize, invariant, precondition, rule
+from tests.support.store_machine import EITHER, StoreClients
+from tests.support.store_model import RING, WORKERS, Session, Turn
 from tests.unit.store.builders import (
     FLOW,
     IDLE,
@@ -29,24 +26,15 @@ from tests.unit.store.builders import (
     event,
     message,
     model_call,
-    new_session,
+    question,
     record,
-    request,
     step,
-    text_message,
     worker,
     write,
 )
 
 from perdure.errors import (
-    InterruptAlreadyResolved,
-    InterruptExpired,
-    InterruptWithdrawn,
     LeaseLost,
-    PerdureError,
-    RequestConflict,
-    SessionAlreadyExists,
-    SessionNotFound,
 )
 from perdure.session.events import cursor_for
 from perdure.session.model import (
@@ -57,180 +45,41 @@ from perdure.session.model import (
     StepStatus,
     TurnStatus,
 )
+from perdure.session.runner import Answer as RunnerAnswer
+from perdure.session.runner import QuestionWait
 from perdure.session.state import CallPhase
 from perdure.store.base import (
-    Answer,
     CallPut,
     InboxKind,
     InterruptEnd,
     InterruptPut,
     Lease,
+    LegBegin,
+    LegEnd,
+    QuestionEnd,
+    QuestionPut,
     SessionPut,
     TurnBegin,
     TurnChange,
 )
 from perdure.store.sqlite import SqliteStore
 
-SESSIONS = ("a", "b")
-WORKERS = ("w0", "w1")
-RING = 2000
-T = TypeVar("T")
 
+class StoreMachine(StoreClients):
+    """What workers and owners do, past and present."""
 
-@dataclass
-class Turn:
-    turn_id: str
-    status: TurnStatus = TurnStatus.RUNNING
-    first: int = 0
-    texts: list[str] = field(default_factory=list[str])
-    records: dict[str, tuple[RecordStatus, int]] = field(default_factory=dict[str, tuple[RecordStatus, int]])
-    calls: list[str] = field(default_factory=list[str])
-    models: dict[str, int] = field(default_factory=dict[str, int])
-
-
-@dataclass
-class Session:
-    """What a session must look like."""
-
-    fingerprint: str
-    owner: str | None = None
-    fence: int | None = None
-    queue: list[str] = field(default_factory=list[str])
-    begun: list[str] = field(default_factory=list[str])
-    turn: Turn | None = None
-    log: list[str] = field(default_factory=list[str])
-    steps: dict[str, StepStatus] = field(default_factory=dict[str, StepStatus])
-    interrupts: dict[str, tuple[InterruptStatus, Answer | None]] = field(
-        default_factory=dict[str, tuple[InterruptStatus, "Answer | None"]]
-    )
-    answers: int = 0
-    requests: dict[str, tuple[str, str]] = field(default_factory=dict[str, tuple[str, str]])
-    events: list[str] = field(default_factory=list[str])
-
-    @property
-    def due(self) -> bool:
-        if self.owner is not None:
-            return False
-        if self.turn is not None and self.turn.status is TurnStatus.WAITING:
-            return self.answers > 0  # a message cannot begin before the turn ends
-        return bool(self.queue) or self.answers > 0 or self.turn is not None
-
-    @property
-    def status(self) -> SessionStatus:
-        if self.turn is None:
-            return SessionStatus.RUNNING if self.queue else SessionStatus.IDLE
-        return SessionStatus.WAITING if self.turn.status is TurnStatus.WAITING else SessionStatus.RUNNING
-
-
-class StoreMachine(RuleBasedStateMachine):
-    """Two stores on one file, as two processes would have them, and the model."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.runner = asyncio.Runner()
-        self.directory = tempfile.TemporaryDirectory()
-        root = Path(self.directory.name)
-        self.stores = [SqliteStore(root / "x.db", durability="process", run_dir=root / "run") for _ in WORKERS]
-        for store, worker_id in zip(self.stores, WORKERS, strict=True):
-            self.run(store.open())
-            self.run(store.register_worker(worker(worker_id), NOW))
-        self.model: dict[str, Session] = {}
-        self.leases: list[Lease] = []
-        self.made = 0
-        self.numbers: dict[tuple[str, int], int] = {}
-
-    def teardown(self) -> None:
-        for store in self.stores:
-            self.run(store.close())
-        self.runner.close()
-        self.directory.cleanup()
-
-    def run(self, what: Coroutine[Any, Any, T]) -> T:
-        return self.runner.run(what)
-
-    def refused(self, error: type[PerdureError], what: Coroutine[Any, Any, object]) -> None:
-        with pytest.raises(error):
-            self.run(what)
-
-    # ------------------------------------------------------------ clients
-
-    sessions = st.sampled_from(SESSIONS)
-    either = st.integers(0, 1)
-
-    @rule(session_id=sessions, which=either, fingerprint=st.sampled_from(["one", "two"]))
-    def create(self, session_id: str, which: int, fingerprint: str) -> None:
-        new = new_session(session_id, event_capacity_bytes=RING)
-        creation = self.stores[which].create_session(new, None, request(None, fingerprint), NOW)
-        known = self.model.get(session_id)
-        if known is not None and known.fingerprint != fingerprint:
-            self.refused(SessionAlreadyExists, creation)
-            return
-        self.run(creation)
-        if known is None:
-            self.model[session_id] = Session(fingerprint, steps={"await/1": StepStatus.PENDING})
-
-    @rule(session_id=sessions, which=either, request_id=st.sampled_from([None, "r1", "r2"]), other=st.booleans())
-    def send(self, session_id: str, which: int, request_id: str | None, other: bool) -> None:
-        self.made += 1
-        turn_id = f"t{self.made}"
-        fingerprint = f"other-{self.made}" if other else "same"
-        sending = self.stores[which].accept_message(
-            session_id, turn_id, text_message(turn_id), request(request_id, fingerprint), NOW
-        )
-        known = self.model.get(session_id)
-        if known is None:
-            self.refused(SessionNotFound, sending)
-            return
-        earlier = known.requests.get(request_id or "")
-        if earlier is not None and earlier[0] != fingerprint:
-            self.refused(RequestConflict, sending)
-            return
-        returned = self.run(sending)
-        if earlier is not None:
-            assert returned == earlier[1]
-            return
-        assert returned == turn_id
-        known.queue.append(turn_id)
-        if request_id is not None:
-            known.requests[request_id] = (fingerprint, turn_id)
-
-    @rule(session_id=sessions, which=either, data=st.data(), yes=st.booleans(), late=st.booleans())
-    def answer(self, session_id: str, which: int, data: st.DataObject, yes: bool, late: bool) -> None:
-        known = self.model.get(session_id)
-        if known is None or not known.interrupts:
-            return
-        interrupt_id = data.draw(st.sampled_from(sorted(known.interrupts)))
-        given = Answer(yes, payload={"n": 1}, resolved_by=f"w{which}")
-        at = NOW + 1000 if late else NOW
-        answering = self.stores[which].answer_interrupt(session_id, interrupt_id, given, request(), at)
-        status, first = known.interrupts[interrupt_id]
-        if status is InterruptStatus.PENDING and late:
-            self.refused(InterruptExpired, answering)
-        elif status is InterruptStatus.PENDING:
-            self.run(answering)
-            settled = InterruptStatus.APPROVED if yes else InterruptStatus.REJECTED
-            known.interrupts[interrupt_id] = (settled, given)
-            known.answers += 1
-        elif status is InterruptStatus.EXPIRED:
-            self.refused(InterruptExpired, answering)
-        elif status is InterruptStatus.WITHDRAWN:
-            self.refused(InterruptWithdrawn, answering)
-        elif first is not None and first.approved == yes:
-            assert self.run(answering).resolved_by == first.resolved_by
-        else:
-            self.refused(InterruptAlreadyResolved, answering)
-
-    @rule(session_id=sessions, which=either)
-    def delete(self, session_id: str, which: int) -> None:
-        deleting = self.stores[which].delete_session(session_id)
-        if self.model.pop(session_id, None) is None:
-            self.refused(SessionNotFound, deleting)
-        else:
-            self.run(deleting)
+    @initialize(which=EITHER, more=st.booleans())
+    def begin_somewhere(self, which: int, more: bool) -> None:
+        """A session with an open turn, and perhaps a queued message."""
+        self.create("a", which, "one")
+        for _ in range(1 + more):
+            self.send("a", which, None, False)
+        self.claim(which, 1)
+        self._begin(self.leases[0], self.model["a"])
 
     # ------------------------------------------------------------ workers
 
-    @rule(which=either, limit=st.integers(1, 2))
+    @rule(which=EITHER, limit=st.integers(1, 2))
     def claim(self, which: int, limit: int) -> None:
         due = {session_id for session_id, known in self.model.items() if known.due}
         claimed = self.run(self.stores[which].claim(WORKERS[which], [FLOW], limit, NOW))
@@ -247,11 +96,14 @@ class StoreMachine(RuleBasedStateMachine):
             assert messages == known.queue
             assert (found.turn.turn_id if found.turn else None) == (known.turn.turn_id if known.turn else None)
             assert found.message_count == len(known.log)
+            assert {one.interrupt_id for one in found.late} == {name for name, is_open in known.late.items() if is_open}
             if known.turn is not None:
+                assert found.turn is not None
+                assert found.turn.leg == known.turn.leg
                 assert [call.request.call_id for call in found.calls] == known.turn.calls
                 assert {call.request.call_id for call in found.calls if call.record} == set(known.turn.records)
 
-    @rule(which=either)
+    @rule(which=EITHER)
     def die_and_come_back(self, which: int) -> None:
         """The kernel lets go of the lock; the other worker notices; then the process starts again."""
         self.stores[which]._locks.close()
@@ -262,7 +114,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.refused(LeaseLost, self.stores[which].renew_worker(WORKERS[which], NOW))
         self.run(self.stores[which].register_worker(worker(WORKERS[which]), NOW))
 
-    @rule(which=either)
+    @rule(which=EITHER)
     def stall(self, which: int) -> None:
         """A worker does not renew its lease, but holds its lock."""
         self.run(self.stores[1 - which].renew_worker(WORKERS[1 - which], NOW))
@@ -290,8 +142,13 @@ class StoreMachine(RuleBasedStateMachine):
 
     def held(self, data: st.DataObject) -> tuple[Lease, Session | None]:
         """Some lease, and its session as its holder believes it to be (it may be wrong about it)."""
-        lease = data.draw(st.sampled_from(self.leases))
+        at_work = [lease for lease in self.leases if self._is_at_work(lease)]
+        lease = data.draw(st.sampled_from([*at_work, *at_work, *self.leases]))
         return lease, self.model.get(lease.session_id)
+
+    def _is_at_work(self, lease: Lease) -> bool:
+        known = self.model.get(lease.session_id)
+        return known is not None and (known.owner, known.fence) == (lease.worker_id, lease.fence)
 
     has_leases = precondition(lambda self: bool(self.leases))
 
@@ -302,9 +159,13 @@ class StoreMachine(RuleBasedStateMachine):
         lease, known = self.held(data)
         if known is None or known.turn is not None or not known.queue:
             return
+        self._begin(lease, known)
+
+    def _begin(self, lease: Lease, known: Session) -> None:
         turn_id, number = known.queue[0], len(known.begun) + 1
         if self.commit(lease, session=RUNNING, begin=TurnBegin(turn_id, number, NOW), turn_id=turn_id):
             known.queue.pop(0)
+            known.status = SessionStatus.RUNNING
             known.begun.append(turn_id)
             known.turn = Turn(turn_id, first=len(known.log))
 
@@ -362,12 +223,65 @@ class StoreMachine(RuleBasedStateMachine):
         turn = known.turn if known else None
         if known is None or turn is None or call_id in turn.calls:
             return
-        interrupt_id = f"{turn.turn_id}:{call_id}"
+        interrupt_id = f"{turn.turn_id}:{call_id}:{turn.leg}"
         asked = CallPut(turn.turn_id, call_id, CallPhase.AWAITING, 0, "s", "a", interrupt_id, call_request(call_id))
         raised = InterruptPut(interrupt_id, turn.turn_id, call_id, InterruptKind.APPROVAL, NOW, NOW + 1000)
         if self.commit(lease, calls=(asked,), interrupts=(raised,)):
             turn.calls.append(call_id)
             known.interrupts[interrupt_id] = (InterruptStatus.PENDING, None)
+
+    @has_leases
+    @rule(data=st.data(), wait=st.sampled_from(QuestionWait))
+    def ask_question(self, data: st.DataObject, wait: QuestionWait) -> None:
+        lease, known = self.held(data)
+        turn = known.turn if known else None
+        if known is None or turn is None:
+            return
+        self.made += 1
+        name, turn_id = f"p{self.made}", turn.turn_id
+        interrupt_id = f"{turn_id}:{name}"
+        asked = QuestionPut(interrupt_id, turn_id, f"{turn_id}/answer/{name}", question(name, wait))
+        raised = InterruptPut(interrupt_id, turn_id, name, InterruptKind.INPUT, NOW, NOW + 1000)
+        if self.commit(lease, questions=(asked,), interrupts=(raised,)):
+            known.interrupts[interrupt_id] = (InterruptStatus.PENDING, None)
+            known.waits[interrupt_id] = wait
+            known.places[interrupt_id] = (turn_id, turn.leg, wait)
+            if wait is QuestionWait.NEXT_TURN:
+                known.late[interrupt_id] = True
+            if wait is QuestionWait.LIVE:
+                turn.questions[name] = None
+
+    @has_leases
+    @rule(data=st.data(), answered=st.booleans())
+    def end_question(self, data: st.DataObject, answered: bool) -> None:
+        """J12: the first end counts."""
+        lease, known = self.held(data)
+        turn = known.turn if known else None
+        if known is None or turn is None or not known.waits:
+            return
+        interrupt_id = data.draw(st.sampled_from(sorted(known.waits)))
+        name = interrupt_id.split(":")[1]
+        self.made += 1
+        wanted = answered and known.waits[interrupt_id] is not QuestionWait.NEXT_TURN
+        given = RunnerAnswer(name, self.made, {"n": self.made}, None, NOW) if wanted else None
+        if self.commit(lease, question_ends=(QuestionEnd(interrupt_id, given),)):
+            if known.late.get(interrupt_id):
+                known.late[interrupt_id] = False
+            if turn.questions.get(name, -1) is None:
+                turn.questions[name] = self.made if wanted else -1
+
+    @has_leases
+    @rule(data=st.data())
+    def next_leg(self, data: st.DataObject) -> None:
+        """J13"""
+        lease, known = self.held(data)
+        turn = known.turn if known else None
+        if turn is None or not self.commit(lease, turn_id=turn.turn_id, leg_end=LegEnd(f'{{"leg":{turn.leg}}}')):
+            return
+        if self.commit(lease, turn_id=turn.turn_id, leg_begin=LegBegin(turn.leg + 1)):
+            turn.leg += 1
+            turn.earlier += turn.calls
+            turn.calls, turn.records, turn.models, turn.questions = [], {}, {}, {}
 
     @has_leases
     @rule(data=st.data(), status=st.sampled_from([InterruptStatus.EXPIRED, InterruptStatus.WITHDRAWN]))
@@ -378,7 +292,7 @@ class StoreMachine(RuleBasedStateMachine):
             return
         interrupt_id = data.draw(st.sampled_from(sorted(known.interrupts)))
         found = known.interrupts[interrupt_id][0]
-        answered = found in (InterruptStatus.APPROVED, InterruptStatus.REJECTED)
+        answered = found in (InterruptStatus.APPROVED, InterruptStatus.REJECTED, InterruptStatus.ANSWERED)
         if answered and status is InterruptStatus.EXPIRED:
             return  # refused; the model of a write knows no such thing
         if (
@@ -404,6 +318,7 @@ class StoreMachine(RuleBasedStateMachine):
         if self.commit(lease, **parts) and known is not None:
             known.owner, known.answers = None, 0
             if suspend and turn is not None:
+                known.rest(SessionStatus.WAITING)
                 turn.status = TurnStatus.WAITING
 
     @has_leases
@@ -416,6 +331,7 @@ class StoreMachine(RuleBasedStateMachine):
         change = TurnChange(turn.turn_id, TurnStatus.COMPLETED, NOW)
         if self.commit(lease, session=SessionPut(IDLE.status, await_step_id="await/9"), turn=change):
             known.turn = None
+            known.rest(SessionStatus.IDLE)
 
     # ------------------------------------------------------------ what must always hold
 
@@ -443,6 +359,11 @@ class StoreMachine(RuleBasedStateMachine):
         assert recorded.stored_messages == len(known.turn.texts)
         assert {call.key: call.sequence for call in recorded.model_calls} == known.turn.models
         assert [call.request.call_id for call in recorded.calls] == known.turn.calls
+        assert {asked.question.question_id: asked.answer and asked.answer.sequence for asked in recorded.questions} == {
+            name: sequence for name, sequence in known.turn.questions.items() if sequence != -1
+        }
+        earlier = self.run(store.read_earlier_calls(session_id, known.turn.turn_id))
+        assert [call.request.call_id for call in earlier] == known.turn.earlier
         assert {
             call.request.call_id: (call.record.status, call.record.sequence) for call in recorded.calls if call.record
         } == known.turn.records

@@ -317,8 +317,10 @@ class Play:
     def _blocked(self) -> DriveResult:
         calls = tuple(pending.request for pending in self._pending.values() if not pending.reported)
         questions = [asked.question for asked in self._asked.values() if not asked.reported]
-        for entry in (*self._pending.values(), *self._asked.values()):
-            entry.reported = True
+        for pending in self._pending.values():
+            pending.reported = True
+        for asked in self._asked.values():
+            asked.reported = True
         later, self._later = self._later, []
         return DriveBlocked(self._progress(), calls, questions=(*questions, *later))
 

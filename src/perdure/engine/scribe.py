@@ -119,8 +119,9 @@ class Draft:
         if book is None:
             return
         book.requests.update(attachment.requests)
-        # What a replay asks again is in the book already, as it was asked first.
-        book.questions = {**attachment.questions, **book.questions}
+        for question_id, question in attachment.questions.items():
+            # What a replay asks again is in the book already, as it was asked first.
+            book.questions.setdefault(question_id, question)
         if progress is None:
             return
         for control in progress.control_calls:

@@ -95,7 +95,8 @@ class Question:
         question_id: the framework's id for it; unique in the turn.
         kind: ``LONG_RUNNING``, ``INPUT`` or ``CREDENTIAL``; ``APPROVAL`` or ``CONFIRMATION`` for work that is not a
             call (an agent that is run as a tool).
-        group: the invocation goes on when all questions of the group are answered.
+        group: the invocation goes on when all questions of the group are answered.  Groups of questions are apart from
+            groups of calls, also where their names are equal.
         tool_name, arguments: of the call that asks; what the asking node or tool is called when there is no call.
         path: where in the tree of agents it is asked; empty at the root.
         hint, payload: what whoever answers is shown.
@@ -201,8 +202,9 @@ class CallRecord:
 
     Attributes:
         sequence: its place among all records of the turn, in the order in which they settled.
-        outcome: the framework's own JSON text (result and side effects on the session); ``None`` for a record that
-            perdure decided (rejected, not run, outcome unknown after a crash).
+        outcome: the framework's own JSON text (result and side effects on the session).  Of a record that perdure
+            decided (rejected, not run, outcome unknown after a crash): what the last run that asked did to the session
+            (``ToolAsked.outcome``), ``None`` if there was none.
         error: why it did not succeed.
     """
 

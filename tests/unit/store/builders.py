@@ -26,7 +26,7 @@ from perdure.session.model import (
     UserMessage,
 )
 from perdure.session.policy import RetryPolicy, ToolEffect
-from perdure.session.runner import CallRequest, ModelCall, NewMessage
+from perdure.session.runner import Answer, CallRequest, ModelCall, NewMessage, Question, QuestionWait
 from perdure.session.state import CallPhase
 from perdure.store.base import (
     CallPut,
@@ -34,7 +34,11 @@ from perdure.store.base import (
     EventPut,
     InterruptPut,
     Lease,
+    LegBegin,
+    LegEnd,
     NewSession,
+    QuestionEnd,
+    QuestionPut,
     RecordPut,
     Request,
     SessionPut,
@@ -117,6 +121,22 @@ def call_request(call_id: str = "c1", **changes: Any) -> CallRequest:
     return replace(base, **changes)
 
 
+def question(question_id: str = "q1", wait: QuestionWait = QuestionWait.LIVE, **changes: Any) -> Question:
+    base = Question(
+        question_id=question_id,
+        kind=InterruptKind.INPUT,
+        group="g1",
+        wait=wait,
+        tool_name="ask",
+        arguments={"about": question_id},
+        agent_name="agent",
+        path="flow/node",
+        hint="which one?",
+        payload={"choices": 2},
+    )
+    return replace(base, **changes)
+
+
 def model_call(key: str = "m1", sequence: int = 1, response: str = '{"r":1}') -> ModelCall:
     return ModelCall(key, sequence, response, USAGE, NOW)
 
@@ -186,6 +206,42 @@ class Owner:
             ),
         )
         return interrupt_id
+
+    async def ask_question(
+        self,
+        question_id: str = "q1",
+        wait: QuestionWait = QuestionWait.LIVE,
+        *,
+        turn_id: str = "t1",
+        deadline_ms: int | None = None,
+        number: int = 1,
+        **changes: Any,
+    ) -> str:
+        """A question with its interrupt and its step.  Returns the interrupt's id."""
+        asked = question(question_id, wait, **changes)
+        suffix = "" if number == 1 else f":{number}"
+        interrupt_id = f"{turn_id}:{question_id}{suffix}"
+        step_id = f"{turn_id}/answer/{question_id}{suffix}"
+        raised = InterruptPut(interrupt_id, turn_id, question_id, asked.kind, self.now_ms, deadline_ms)
+        await self.commit(
+            DurableWrite.MODEL_STEP_SETTLED,
+            turn_id=turn_id,
+            steps=(step(step_id, StepStatus.PENDING, turn_id, name=StepName.AWAIT_ANSWER, call_id=question_id),),
+            interrupts=(raised,),
+            questions=(QuestionPut(interrupt_id, turn_id, step_id, asked),),
+        )
+        return interrupt_id
+
+    async def answer(self, interrupt_id: str, sequence: int, value: JsonValue = None, **parts: Any) -> None:
+        """Takes up the answer to a question of the open turn."""
+        given = Answer(interrupt_id.split(":")[1], sequence, value, parts.pop("error", None), self.now_ms)
+        await self.commit(question_ends=(QuestionEnd(interrupt_id, given),), turn_id="t1", **parts)
+
+    async def end_leg(self, carry: str | None = None, turn_id: str = "t1") -> None:
+        await self.commit(DurableWrite.LEG_ENDED, leg_end=LegEnd(carry), turn_id=turn_id)
+
+    async def begin_leg(self, leg: int = 2, turn_id: str = "t1", **parts: Any) -> None:
+        await self.commit(DurableWrite.LEG_STARTED, leg_begin=LegBegin(leg), turn_id=turn_id, **parts)
 
     async def suspend(self, turn_id: str = "t1", wake_at_ms: int | None = None) -> None:
         await self.commit(

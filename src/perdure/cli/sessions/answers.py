@@ -5,6 +5,7 @@ from __future__ import annotations
 import getpass
 import json
 import sys
+from typing import cast
 
 import click
 
@@ -13,7 +14,7 @@ from perdure.cli.output import answer_value, to_json
 from perdure.cli.sessions.outcome import Change, How, change_options, changing
 from perdure.client import AgentSessionClient
 from perdure.errors import InterruptNotFound, UsageError
-from perdure.session.model import JsonValue
+from perdure.session.model import JsonObject, JsonValue
 
 _by_option = click.option(
     "--by", "resolved_by", metavar="NAME", default=None, help="Who decides; kept with the answer. Else your login name."
@@ -119,7 +120,7 @@ def resume(session: str, answers: str, resolved_by: str | None, how: How) -> Non
     async def work() -> None:
         async with changing(session, how) as change:
             by, request_id = resolved_by or getpass.getuser(), how.request_id
-            done = await change.client.resume(session, given, resolved_by=by, request_id=request_id)
+            done = await change.client.resume(session, cast("JsonObject", given), resolved_by=by, request_id=request_id)
             words = "\n".join(f"{one.status.value}: {one.tool_name}" for one in done)
             change.done(words, interrupts=[to_json(one) for one in done])
 
