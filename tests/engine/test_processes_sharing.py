@@ -29,7 +29,8 @@ async def talk(folder: str, first: int, count: int) -> None:
     print("said it all", flush=True)
 
 
-async def test_three_workers_share_thirty_sessions(world: World) -> None:
+async def test_three_workers_share_thirty_sessions(local_world: World) -> None:
+    world = local_world
     with ExitStack() as children:
         share = SESSIONS // WORKERS
         workers = [children.enter_context(world.worker(max_sessions=share)) for _ in range(WORKERS)]

@@ -110,7 +110,6 @@ async def test_a_reader_beside_the_owner_misses_nothing_when_the_owner_changes(w
 async def test_a_reader_that_falls_behind_costs_no_memory_and_misses_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world = local_world
     monkeypatch.setattr(feed, "MAX_BEHIND", 10)
     world = World(tmp_path)
     flow = world.flow()
