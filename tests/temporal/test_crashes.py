@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from tests.support.session_rules import check_rules, read_stored
 from tests.support.temporal_server import TemporalServer
 from tests.support.troupe import World, serve, until_status
+from tests.temporal.conftest import events_of
 
-from perdure import AgentSessionClient, SessionStatus, TurnStatus
+from perdure import AgentSessionClient, Engine, SessionStatus, TurnStatus
 from perdure.faults import DurableWrite, FaultPoint, Moment
 from perdure.testing import WorkerChild
 
@@ -61,18 +64,51 @@ async def test_a_server_that_starts_again_finds_everything_as_it_was(
         (asked,) = (await client.wait("asks", timeout=30)).pending_interrupts
         await world.reached("at door")
         temporal_server.stop()
-        # What is accepted now is on disk; the write ends, and is recorded, without the server.
-        await client.send_user_message("busy", "model")
-        await client.resolve_interrupt("asks", asked.interrupt_id, approved=True)
-        world.open("door")
-        await world.reached("end busy c1.1 write 1")
-        temporal_server.start()
+        try:
+            # What is accepted now is on disk; the write ends, and is recorded, without the server.
+            await client.send_user_message("busy", "model")
+            await client.resolve_interrupt("asks", asked.interrupt_id, approved=True)
+            world.open("door")
+            await world.reached("end busy c1.1 write 1")
+        finally:
+            temporal_server.start()
         for session_id in ("busy", "asks"):
             assert (await client.wait(session_id, timeout=90)).status is SessionStatus.IDLE
             check_rules(await read_stored(client, session_id), world)
         assert world.lines("begin busy c1.1") == ["begin busy c1.1 write 1"]
         outcomes = [step.status.value for step in (await read_stored(client, "busy")).steps if step.tool_name]
         assert outcomes == ["succeeded"]
+
+
+async def test_a_write_that_outlasts_the_server_is_not_given_up(world: World, temporal_server: TemporalServer) -> None:
+    """Its heartbeats get lost for longer than they may; its worker lives, and says so when it is asked again."""
+    flow = world.flow()
+    async with world.engine(flow) as engine, engine.worker():
+        client = AgentSessionClient(engine, flow)
+        await client.start_session("s", "model write:door model")
+        await world.reached("at door")
+        temporal_server.stop()
+        try:
+            await asyncio.sleep(6)
+        finally:
+            temporal_server.start()
+        await until_told(engine, "s", "CallSingleAttemptTool", 2)
+        world.open("door")
+        assert (await client.wait("s", timeout=60)).status is SessionStatus.IDLE
+        stored = await read_stored(client, "s")
+        check_rules(stored, world)
+        assert world.lines("begin s c1.1") == ["begin s c1.1 write 1"]
+        assert [step.status.value for step in stored.steps if step.tool_name] == ["succeeded"]
+
+
+async def until_told(engine: Engine, session_id: str, activity: str, times: int) -> None:
+    """Waits until the workflow has asked for an activity so often."""
+    count = 0
+    while count < times:
+        events = await events_of(engine, session_id)
+        names = [event.activity_task_scheduled_event_attributes.activity_type.name for event in events]
+        count = names.count(activity)
+        await asyncio.sleep(0.1)
 
 
 async def test_a_worker_that_dies_between_two_attempts_costs_none(world: World) -> None:

@@ -24,6 +24,7 @@ from perdure.engine.temporal.wire import (
     LOOK,
     NOT_TAKEN,
     SESSION_GONE,
+    UNHEARD,
     Adopt,
     Adopted,
     Order,
@@ -171,8 +172,15 @@ async def _asked(hosting: Hosting, host: HostedSession) -> AsyncGenerator[None]:
     except HostGone:
         raise _gone(host.session_id) from None
     except asyncio.CancelledError:
-        # The workflow has moved the session, or was ended by somebody.
-        hosting.abandon(host)
+        why = activity.cancellation_details()
+        if why is not None and why.timed_out:
+            # The server does not answer.  What runs goes on, and is stored; the workflow asks again.
+            raise ApplicationError(
+                "the server did not hear of this activity", type=UNHEARD, non_retryable=True, category=_BENIGN
+            ) from None
+        if why is not None and (why.cancel_requested or why.not_found):
+            # The workflow has moved the session, or was ended by somebody.
+            hosting.abandon(host)
         raise
 
 

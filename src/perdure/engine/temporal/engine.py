@@ -13,7 +13,7 @@ from perdure.engine.temporal.link import TemporalLink, connect
 from perdure.engine.temporal.options import TemporalAddress, TemporalOptions
 from perdure.engine.temporal.worker import TemporalWorker
 from perdure.engine.worker import EngineWorker, WorkerOptions
-from perdure.errors import EngineError, SessionNotFound
+from perdure.errors import EngineError, SessionNotFound, StoreError
 from perdure.ids import IdSource
 from perdure.session.runner import AgentSessionFlow
 from perdure.store.base import SessionStore
@@ -72,7 +72,7 @@ class TemporalEngine(HostingEngine):
             return
         try:
             await self._poke(self._link, session_id)
-        except EngineError as error:
+        except (EngineError, StoreError) as error:
             logger.warning(
                 "session %s: what was sent is stored, and Temporal does not know of it yet; a worker will tell it: %s",
                 session_id,

@@ -137,7 +137,7 @@ class HostedSession(SessionActor):
         return self.report()
 
     async def run_step(self, command: StepCommand) -> Report:
-        """Runs a step that was commanded, or goes on with it.
+        """Runs a step that was commanded, or goes on with it; one that runs already is not begun again.
 
         Raises:
             HostGone
@@ -150,6 +150,8 @@ class HostedSession(SessionActor):
             return self.report()  # It was stopped before its activity came.
         if self._host.draining and not step.begun:
             raise HostGone  # It is about to be.
+        if step.attempt is not None and not step.attempt.done():
+            step.attempt.set_exception(HostGone())  # Of an activity that Temporal has given up.
         step.attempt = asyncio.get_running_loop().create_future()
         if step.begun:
             step.resumed.set()

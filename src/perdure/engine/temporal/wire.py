@@ -31,6 +31,8 @@ CHECK_CODE = "CheckCode"
 
 HOST_GONE = "host_gone"
 """Type of the failure of an activity whose worker does not have the session (any more)."""
+UNHEARD = "unheard"
+"""Type of the failure of an activity whose heartbeats did not reach the server; what it began goes on."""
 SESSION_GONE = "session_gone"
 """Type of the failure of an adoption: there is no such session."""
 HISTORY_INCOMPATIBLE = "history_incompatible"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 from weakref import WeakValueDictionary
@@ -19,6 +19,7 @@ from perdure.engine.temporal.activities import BEAT, SessionActivities
 from perdure.engine.temporal.host import HostedSession
 from perdure.engine.temporal.link import TemporalLink
 from perdure.engine.temporal.places import Places
+from perdure.engine.temporal.poller import Poller
 from perdure.engine.temporal.sweep import Sweep
 from perdure.engine.temporal.workflow import SessionWorkflow
 from perdure.engine.trouble import pause_after
@@ -68,9 +69,8 @@ class TemporalWorker(EngineWorker):
         self._hosts: WeakValueDictionary[str, HostedSession] = WeakValueDictionary()
         self._sweep = Sweep(store, clock, link, tuple(flows), self._hosts, self.abandon)
         self._places = Places(lambda: self._crew.room)
-        self._shared: list[Worker] = []
-        self._own: Worker | None = None
-        self._polling: list[asyncio.Task[None]] = []
+        self._shared: list[Poller] = []
+        self._own: Poller | None = None
         self._errands: set[asyncio.Task[None]] = set()
         """Reports under way, and sessions that are being given up."""
 
@@ -148,7 +148,7 @@ class TemporalWorker(EngineWorker):
                     self.abandon(host)
                 return
 
-    def _run_errand(self, errand: Any) -> None:
+    def _run_errand(self, errand: Coroutine[object, object, None]) -> None:
         task = asyncio.create_task(errand, name="perdure errand")
         self._errands.add(task)
         task.add_done_callback(self._errands.discard)
@@ -156,9 +156,10 @@ class TemporalWorker(EngineWorker):
     # ------------------------------------------------------------ life
 
     async def _begin(self) -> Sequence[asyncio.Task[None]]:
-        self._own = self._poller(self._queue, activities=self._activities.own, max_concurrent_activities=STEPS_AT_ONCE)
+        own = self._activities.own
+        self._own = self._poll(self._queue, activities=own, max_concurrent_activities=STEPS_AT_ONCE)
         self._shared = [
-            self._poller(
+            self._poll(
                 self._link.queue(flow_type),
                 workflows=[SessionWorkflow],
                 activities=self._activities.shared,
@@ -169,11 +170,13 @@ class TemporalWorker(EngineWorker):
             )
             for flow_type in self._flows
         ]
-        self._polling = [asyncio.create_task(poller.run()) for poller in (self._own, *self._shared)]
         return [self._keep("looking for forgotten sessions", self._sweep.once)]
 
-    def _poller(self, queue: str, **options: Any) -> Worker:
-        return Worker(self._link.client, task_queue=queue, max_heartbeat_throttle_interval=BEAT, **options)
+    def _poll(self, queue: str, **options: Any) -> Poller:
+        def make() -> Worker:
+            return Worker(self._link.client, task_queue=queue, max_heartbeat_throttle_interval=BEAT, **options)
+
+        return Poller(make, lambda error: self._trouble.met(f"polling {queue}", error))
 
     def _may_take(self) -> None:
         self._places.vacated()
@@ -187,12 +190,11 @@ class TemporalWorker(EngineWorker):
     async def _cease(self) -> None:
         for host in list(self._hosts.values()):
             host.poke()  # What was accepted by now is seen before the end.
-        await asyncio.gather(*(poller.shutdown() for poller in self._shared))
+        await asyncio.gather(*(poller.stop() for poller in self._shared))
 
     async def _end(self) -> None:
+        if self._own is not None:
+            await self._own.stop()
         if self._errands:
             await asyncio.wait(tuple(self._errands), timeout=END_GRACE.total_seconds())
         await cancel_all(tuple(self._errands))
-        if self._own is not None:
-            await self._own.shutdown()
-        await asyncio.gather(*self._polling)

@@ -10,13 +10,14 @@ Runs in Temporal's sandbox: imports the pure part of ``session`` and the shapes 
 from __future__ import annotations
 
 import asyncio
+import builtins
 from collections.abc import Coroutine
 from dataclasses import replace
 from datetime import timedelta
 
 from temporalio import workflow
 from temporalio.common import RetryPolicy
-from temporalio.exceptions import ActivityError, ApplicationError
+from temporalio.exceptions import ActivityError, ApplicationError, TimeoutError, TimeoutType
 
 from perdure.engine.temporal.wire import (
     ADOPT,
@@ -27,6 +28,7 @@ from perdure.engine.temporal.wire import (
     POKE,
     REPORT,
     SESSION_GONE,
+    UNHEARD,
     WORKFLOW,
     Adopt,
     Adopted,
@@ -47,6 +49,9 @@ from perdure.session.state import CheckCode, RunCall, RunModel, SessionState
 
 START_TIMEOUT = timedelta(seconds=5)
 """How long the worker that has the session may take to fetch a step before it is taken for dead."""
+
+START_AGAIN_TIMEOUT = timedelta(seconds=3)
+"""The same, when its heartbeat was lost before."""
 
 HEARTBEAT_TIMEOUT = timedelta(seconds=4)
 """How long a worker may be silent while it does something."""
@@ -135,7 +140,7 @@ class SessionWorkflow:
             timeout = max(timedelta(milliseconds=self._deadline_ms - _now_ms()), CLOCK_GRACE)
         try:
             await workflow.wait_condition(lambda: self._woken, timeout=timeout)
-        except TimeoutError:
+        except builtins.TimeoutError:
             if self._lacks_report():
                 self._lose()
             self._news = True  # A look lets deadlines pass, too.
@@ -274,29 +279,39 @@ class SessionWorkflow:
             self._take(report)
 
     async def _ask(self, name: str, command: JsonObject | None, attempts: RetryPolicy) -> Report | None:
-        """Asks the worker that has the session.  ``None``: it does not have it any more."""
+        """Asks the worker that has the session.  ``None``: it does not have it any more.
+
+        One whose heartbeat got lost is asked once more: perhaps it lives, and only this server did not.  It does not
+        begin anything again by that.
+        """
         epoch, queue = self._epoch, self._queue
-        try:
-            report: Report = await workflow.execute_activity(
-                name,
-                Order(self._start.session_id, epoch, command),
-                task_queue=queue,
-                result_type=Report,
-                schedule_to_start_timeout=START_TIMEOUT,
-                start_to_close_timeout=NO_LIMIT if command is not None else QUICK,
-                heartbeat_timeout=HEARTBEAT_TIMEOUT,
-                retry_policy=attempts,
-            )
-        except ActivityError:
+        for again in (False, True):
+            try:
+                report: Report = await workflow.execute_activity(
+                    name,
+                    Order(self._start.session_id, epoch, command),
+                    task_queue=queue,
+                    result_type=Report,
+                    schedule_to_start_timeout=START_AGAIN_TIMEOUT if again else START_TIMEOUT,
+                    start_to_close_timeout=NO_LIMIT if command is not None else QUICK,
+                    heartbeat_timeout=HEARTBEAT_TIMEOUT,
+                    retry_policy=attempts,
+                )
+            except ActivityError as error:
+                if _heartbeat_lost(error) and not again and self._has(epoch):
+                    continue
+                self._done()
+                if self._has(epoch):
+                    self._lose()
+                return None
             self._done()
-            if self._queue is not None and self._epoch == epoch:
-                self._lose()
-            return None
-        self._done()
-        if self._queue is None or self._epoch != epoch:
-            return None
-        self._failures = 0
-        return report
+            self._failures = 0
+            return report if self._has(epoch) else None
+        return None
+
+    def _has(self, epoch: int) -> bool:
+        """Whether the worker that had the session under this epoch still does, as far as is known."""
+        return self._queue is not None and self._epoch == epoch
 
     def _done(self) -> None:
         task = asyncio.current_task()
@@ -321,6 +336,12 @@ class SessionWorkflow:
 
 def _now_ms() -> int:
     return round(workflow.now().timestamp() * 1000)
+
+
+def _heartbeat_lost(error: ActivityError) -> bool:
+    if isinstance(error.cause, TimeoutError):
+        return error.cause.type is TimeoutType.HEARTBEAT
+    return _type_of(error) == UNHEARD
 
 
 def _type_of(error: ActivityError) -> str | None:
