@@ -73,7 +73,8 @@ async def test_an_answer_that_came_while_nobody_worked_is_told_and_obeyed(local_
         assert told["response"] == answered.response
 
 
-async def test_a_stopped_owner_loses_its_sessions_and_serves_again_later(world: World) -> None:
+async def test_a_stopped_owner_loses_its_sessions_and_serves_again_later(local_world: World) -> None:
+    world = local_world
     with world.worker(lease=1) as first:
         await first.wait_for_async("ready")
         async with world.engine() as engine:

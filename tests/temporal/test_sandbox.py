@@ -53,6 +53,7 @@ def test_what_the_workflow_needs_is_pure() -> None:
         "__future__",
         "asyncio",
         "base64",
+        "builtins",
         "collections",
         "dataclasses",
         "datetime",

@@ -51,7 +51,7 @@ class _Step:
     """A step that was commanded and is not over.
 
     Attributes:
-        since_ms: when it was commanded, or its last attempt ended.
+        since_ms: when it was commanded, or its activity was lost, or when the next one is due.
         attempt: what the activity that runs it waits for: ``None`` when the step is over, or a pause.
         resumed: set when the activity for the next attempt is there.
     """
@@ -158,7 +158,10 @@ class HostedSession(SessionActor):
         else:
             step.begun = True
             self._running.run(step.command, step.book)
-        pause = await step.attempt
+        try:
+            pause = await step.attempt
+        finally:
+            step.since_ms = max(step.since_ms, self._clock.now_ms())
         if pause is not None:
             raise AttemptOver(pause)
         return self.report()
@@ -186,7 +189,8 @@ class HostedSession(SessionActor):
     def waits_in_vain(self, now_ms: int) -> bool:
         """Whether a step has not been asked for though it is due: its workflow is gone, or very slow."""
         limit = now_ms - round(PATIENCE.total_seconds() * 1000)
-        return any(not step.begun and step.since_ms < limit for step in self._steps.values())
+        steps = (step for step in self._steps.values() if step.attempt is None or step.attempt.done())
+        return any(step.since_ms < limit for step in steps)
 
     async def run(self, linger: timedelta) -> None:
         """See ``SessionActor``."""
@@ -266,6 +270,7 @@ class HostedSession(SessionActor):
         if step is None:
             return False
         step.resumed.clear()
+        step.since_ms = self._clock.now_ms() + round(pause.total_seconds() * 1000)
         step.tell(pause)
         return await self._running.stays_until(step.resumed.wait())
 

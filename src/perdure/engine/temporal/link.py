@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
-from temporalio.client import Client, WorkflowHandle
+from temporalio.client import Client, WorkflowExecutionStatus, WorkflowHandle
 from temporalio.common import WorkflowIDConflictPolicy
 from temporalio.envconfig import ClientConfig
 from temporalio.service import RPCError, RPCStatusCode, TLSConfig
@@ -90,6 +90,21 @@ class TemporalLink:
             EngineError
         """
         return await self._signal(session_id, REPORT, report)
+
+    async def is_running(self, session_id: str) -> bool:
+        """Whether a session has a workflow at this moment.
+
+        Raises:
+            EngineError
+        """
+        handle = self.client.get_workflow_handle(self.workflow_id(session_id))
+        try:
+            found = await handle.describe(rpc_timeout=SIGNAL_TIMEOUT)
+        except RPCError as error:
+            if error.status is RPCStatusCode.NOT_FOUND:
+                return False
+            raise translate(error, self.client) from error
+        return found.status is WorkflowExecutionStatus.RUNNING
 
     async def _signal(self, session_id: str, name: str, content: object) -> bool:
         handle = self.client.get_workflow_handle(self.workflow_id(session_id))

@@ -114,8 +114,22 @@ class TemporalWorker(EngineWorker):
         host = self._hosts.get(session_id)
         return host if host is not None and host.lease.fence == epoch else None
 
-    def abandon(self, host: HostedSession) -> None:
+    def unwanted(self, host: HostedSession) -> None:
         """See ``activities.Hosting``."""
+        self._run_errand(self._give_up_unless_wanted(host))
+
+    async def _give_up_unless_wanted(self, host: HostedSession) -> None:
+        try:
+            wanted = await self._link.is_running(host.session_id)
+        except EngineError as error:
+            self._trouble.met(f"asking for the workflow of session {host.session_id}", error)
+        else:
+            # A workflow that moved the session has it adopted, which ends this host anyway.
+            if not wanted:
+                self.abandon(host)
+
+    def abandon(self, host: HostedSession) -> None:
+        """Gives a session up in the middle: it will be due, and found."""
         self._crew.cut(host)
         self._run_errand(self._free(host))
 
