@@ -58,8 +58,12 @@ class Hosting(Protocol):
         """The session, if this worker has it under this lease."""
         ...
 
+    def abandon(self, host: HostedSession) -> None:
+        """Gives a session up in the middle: its workflow does not count on this worker any more."""
+        ...
+
     def unwanted(self, host: HostedSession) -> None:
-        """Gives a session up in the middle, if there is no workflow that counts on this worker."""
+        """Does so if the session has no workflow."""
         ...
 
 
@@ -178,9 +182,10 @@ async def _asked(hosting: Hosting, host: HostedSession) -> AsyncGenerator[None]:
             raise ApplicationError(
                 "the server did not hear of this activity", type=UNHEARD, non_retryable=True, category=_BENIGN
             ) from None
-        if why is not None and (why.cancel_requested or why.not_found):
-            # The workflow has moved the session, or was ended by somebody; or the server has just given up waiting.
-            hosting.unwanted(host)
+        if why is not None and why.cancel_requested:
+            hosting.abandon(host)  # The workflow has moved the session, or was cancelled.
+        elif why is not None and why.not_found:
+            hosting.unwanted(host)  # The workflow was ended by somebody; or the server has just given up waiting.
         raise
 
 

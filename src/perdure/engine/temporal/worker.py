@@ -124,7 +124,6 @@ class TemporalWorker(EngineWorker):
         except EngineError as error:
             self._trouble.met(f"asking for the workflow of session {host.session_id}", error)
         else:
-            # A workflow that moved the session has it adopted, which ends this host anyway.
             if not wanted:
                 self.abandon(host)
 
