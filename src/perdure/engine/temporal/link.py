@@ -26,6 +26,10 @@ REGISTRY = "PerdureStore"
 SIGNAL_TIMEOUT = timedelta(seconds=3)
 """How long a signal may take.  One that does not get through is made good by a sweep."""
 
+TASK_TIMEOUT = timedelta(seconds=4)
+"""How long a worker may take to think, before another one does it.  A worker that leaves may lose what it was just
+given."""
+
 MAX_ID_BYTES = 500
 """Of a session's id as it is; Temporal's own limit is 1000 bytes for an id of a workflow."""
 
@@ -68,6 +72,7 @@ class TemporalLink:
                 Start(session_id, self.store_id, queue, self._options.events_per_run),
                 id=self.workflow_id(session_id),
                 task_queue=queue,
+                task_timeout=TASK_TIMEOUT,
                 start_signal=POKE,
                 start_signal_args=[fence],
                 rpc_timeout=SIGNAL_TIMEOUT,

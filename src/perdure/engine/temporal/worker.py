@@ -23,7 +23,7 @@ from perdure.engine.temporal.poller import Poller
 from perdure.engine.temporal.sweep import Sweep
 from perdure.engine.temporal.workflow import SessionWorkflow
 from perdure.engine.trouble import pause_after
-from perdure.engine.worker import END_GRACE, EngineWorker, WorkerOptions, cancel_all
+from perdure.engine.worker import END_GRACE, LONGEST_PAUSE, EngineWorker, WorkerOptions, cancel_all
 from perdure.errors import EngineError, LeaseLost, SessionNotFound
 from perdure.ids import IdSource
 from perdure.session.runner import AgentSessionFlow
@@ -155,7 +155,7 @@ class TemporalWorker(EngineWorker):
             except EngineError as error:
                 failures += 1
                 self._trouble.met(f"reporting on session {host.session_id}", error)
-                await asyncio.sleep(pause_after(failures))
+                await asyncio.sleep(pause_after(failures, LONGEST_PAUSE))
             else:
                 if not (known or host.released):
                     self.abandon(host)

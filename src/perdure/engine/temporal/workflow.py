@@ -196,6 +196,7 @@ class SessionWorkflow:
         self._due.clear()
         for task in self._ordered:
             task.cancel()
+        self._ordered.clear()
 
     def _lose(self) -> None:
         """The worker that had the session is gone: another one goes on from what is stored."""
