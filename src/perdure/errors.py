@@ -39,7 +39,7 @@ This module imports nothing of ours.  The tree::
         └── StoreCorrupt
 
 ``ToolExecutionError`` stands beside the tree: a *tool* raises it, to report a failure that the model should see and
-that must not be retried.
+that must not be retried.  ``UntestedFrameworkWarning`` is a warning, not an error.
 
 Each error has a stable ``code`` and carries its facts in ``facts`` (and as attributes).
 """
@@ -233,6 +233,10 @@ class FrameworkDrift(EngineError):
     """The installed google-adk does not have a seam that perdure relies on.  Facts: ``name``, ``version``."""
 
     code = "framework_drift"
+
+
+class UntestedFrameworkWarning(UserWarning):
+    """The installed google-adk is a release that perdure was not tested with."""
 
 
 class StoreError(PerdureError):

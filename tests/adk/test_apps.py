@@ -11,10 +11,10 @@ from google.adk.apps.app import App, EventsCompactionConfig, ResumabilityConfig
 from google.adk.apps.llm_event_summarizer import LlmEventSummarizer
 from google.adk.models.llm_response import LlmResponse
 from google.adk.tools.function_tool import FunctionTool
-from google.adk.tools.long_running_tool import LongRunningFunctionTool
 from google.adk.tools.tool_context import ToolContext
 from google.genai import types
-from tests.adk.engine import Crash, Disk, Engine
+from tests.adk.disk import Crash, Disk
+from tests.adk.engine import Engine
 from tests.adk.model import ScriptedModel, calls, says
 from tests.adk.plain import comparable, request_form, run_plain
 from tests.adk.worlds import World, two_tools
@@ -137,18 +137,6 @@ async def test_a_tool_that_a_callback_adds_is_durable_too() -> None:
     await engine.turn("go")
     assert [request.tool_name for request in engine.disk.requests.values()] == ["look"]
     assert engine.disk.error is None
-
-
-async def test_a_tool_that_a_callback_adds_and_that_cannot_be_durable_fails_the_turn() -> None:
-    def add(callback_context: Any, llm_request: Any) -> None:
-        llm_request.append_tools([LongRunningFunctionTool(look)])
-
-    model = ScriptedModel(replies=[calls(("look", {})), says("done")])
-    engine = World(model, LlmAgent(name="a", model=model, before_model_callback=add)).engine()
-    await engine.turn("go")
-    assert engine.disk.error is not None
-    assert (engine.disk.error.code, "long-running" in engine.disk.error.message) == ("usage", True)
-    assert model.requests == []
 
 
 async def test_two_calls_that_a_callback_made_up_with_one_id() -> None:

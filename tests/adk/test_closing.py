@@ -7,7 +7,8 @@ from typing import Any
 from google.adk.agents import LlmAgent
 from google.adk.models.llm_request import LlmRequest
 from google.adk.tools.tool_context import ToolContext
-from tests.adk.engine import Crash, Disk, Engine
+from tests.adk.disk import Crash, Disk
+from tests.adk.engine import Engine
 from tests.adk.model import Flaky, ScriptedModel, calls, says
 from tests.adk.worlds import World
 
@@ -58,7 +59,7 @@ async def _blocked(one: World, message: str | UserMessage = "go") -> tuple[Engin
     live = await engine.open()
     blocked = await live.drive("step", ())
     assert isinstance(blocked, DriveBlocked)
-    engine._store(blocked.progress.messages)
+    engine.disk.store(blocked.progress.messages)
     await live.close()
     return engine, blocked
 
@@ -87,7 +88,7 @@ async def test_each_call_gets_the_result_of_its_record_and_the_note_tells_them_a
     )
     assert [message.role for message in messages] == [MessageRole.TOOL, MessageRole.USER]
     assert [message.ordinal for message in messages] == [2, 3]
-    engine._store(messages)
+    engine.disk.store(messages)
     parts = disk.messages[2]["content"]["parts"]
     assert [part["function_response"]["response"] for part in parts] == [
         {"paid": 1},

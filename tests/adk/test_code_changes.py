@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from google.adk.agents import LlmAgent
 from google.adk.tools.tool_context import ToolContext
-from tests.adk.engine import Crash, Disk
+from tests.adk.disk import Crash, Disk
 from tests.adk.model import ScriptedModel, calls, says
 from tests.adk.worlds import World
 

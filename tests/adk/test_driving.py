@@ -11,7 +11,7 @@ from google.adk.apps.app import App
 from google.adk.plugins.base_plugin import BasePlugin
 from google.adk.tools.exit_loop_tool import exit_loop
 from google.genai import types
-from tests.adk.engine import Disk, Log
+from tests.adk.disk import Disk, Log
 from tests.adk.model import ScriptedModel, calls, says
 from tests.adk.worlds import World, two_responses
 

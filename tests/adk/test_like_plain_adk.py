@@ -6,7 +6,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from google.adk.agents import LlmAgent
+from google.adk.agents import BaseAgent
 from google.adk.apps.app import App
 from google.adk.plugins.base_plugin import BasePlugin
 from tests.adk.plain import comparable, request_form, run_plain
@@ -37,18 +37,19 @@ class CountingPlugin(BasePlugin):
         return found
 
 
-def _with_plugin(world: World) -> World:
-    assert isinstance(world.agent, LlmAgent)
+def with_plugin(world: World) -> World:
+    """The world with a plugin that counts."""
+    assert isinstance(world.agent, BaseAgent)
     world.agent = App(name="Flow", root_agent=world.agent, plugins=[CountingPlugin(world.log)])
     return world
 
 
 @pytest.mark.parametrize("name", AS_PLAIN)
 async def test_a_turn_is_as_on_plain_adk(name: str) -> None:
-    plain = _with_plugin(WORLDS[name]())
+    plain = with_plugin(WORLDS[name]())
     events, state, failure = await run_plain(plain.agent, plain.messages, **plain.services)
     assert failure is None
-    durable = _with_plugin(WORLDS[name]())
+    durable = with_plugin(WORLDS[name]())
     engine = durable.engine()
     for message in durable.messages:
         await engine.turn(message)
@@ -61,7 +62,7 @@ async def test_a_turn_is_as_on_plain_adk(name: str) -> None:
 
 async def test_many_turns_of_a_warm_session_are_as_on_plain_adk() -> None:
     def five_turns() -> World:
-        world = _with_plugin(WORLDS["two_tools"]())
+        world = with_plugin(WORLDS["two_tools"]())
         world.model.replies *= 5
         world.messages *= 5
         return world

@@ -17,11 +17,11 @@ from google.adk.models.llm_request import LlmRequest
 from google.adk.models.llm_response import LlmResponse
 from google.genai import types
 from google.genai.errors import ClientError, ServerError
-from tests.adk.engine import Crash, Disk, Log
+from tests.adk.disk import Crash, Disk, Log
 from tests.adk.model import Flaky, ScriptedModel, calls, says
 from tests.adk.worlds import World, mended_model, shaky_model, usage
 
-from perdure.adk.retries import is_transient
+from perdure.adk.models.retries import is_transient
 from perdure.errors import LeaseLost, PayloadTooLarge
 from perdure.session.model import AgentEventType, TurnStatus, Usage, UserMessage
 from perdure.session.runner import DriveFailed, ModelCall

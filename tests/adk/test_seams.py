@@ -14,7 +14,8 @@ from tests.adk.model import ScriptedModel, says
 from tests.adk.plain import run_plain
 from tests.adk.worlds import World
 
-from perdure.adk import model, seams
+from perdure.adk import seams
+from perdure.adk.models import wrapped_model
 from perdure.adk.seams import SEAMS, Seam, check_seam, check_seams
 from perdure.errors import FrameworkDrift
 from perdure.session.model import UserMessage
@@ -56,13 +57,13 @@ def test_a_seam_that_is_a_value_is_named() -> None:
 
 def test_private_names_of_adk_are_used_in_one_file_only() -> None:
     folder = Path(seams.__file__).parent
-    for file in folder.glob("*.py"):
-        if file.name != "seams.py":
+    for file in folder.rglob("*.py"):
+        if file != folder / "seams.py":
             source = file.read_text()
-            assert "reportPrivateUsage" not in source, file.name
+            assert "reportPrivateUsage" not in source, file
             assert "google.adk" not in source or "._" not in "".join(
                 line for line in source.splitlines() if line.startswith("from google.adk")
-            ), file.name
+            ), file
 
 
 async def test_an_invocation_id_that_is_not_the_turn_s_stops_the_turn(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,9 +80,9 @@ async def test_an_invocation_id_that_is_not_the_turn_s_stops_the_turn(monkeypatc
 
 
 async def test_a_model_outside_a_durable_turn_is_left_alone() -> None:
-    model.install()
+    wrapped_model.install()
     patched = BaseLlmFlow.__dict__["_get_llm"]
-    model.install()
+    wrapped_model.install()
     assert BaseLlmFlow.__dict__["_get_llm"] is patched
     scripted = ScriptedModel(replies=[says("plain")])
     events, _, failure = await run_plain(LlmAgent(name="a", model=scripted), [UserMessage(text="go")])

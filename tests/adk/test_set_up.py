@@ -6,16 +6,14 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from google.adk.agents import BaseAgent, LlmAgent, RunConfig
+from google.adk.agents import BaseAgent, LlmAgent, LoopAgent, RunConfig, SequentialAgent
 from google.adk.agents.run_config import StreamingMode  # type: ignore[attr-defined]  # ADK's documented import
 from google.adk.apps.app import App
-from google.adk.code_executors import BuiltInCodeExecutor, UnsafeLocalCodeExecutor
+from google.adk.code_executors import BuiltInCodeExecutor
 from google.adk.planners import PlanReActPlanner
 from google.adk.plugins.base_plugin import BasePlugin
 from google.adk.tools.agent_tool import AgentTool
-from google.adk.tools.base_tool import BaseTool
-from google.adk.tools.base_toolset import BaseToolset
-from google.adk.tools.long_running_tool import LongRunningFunctionTool
+from google.adk.tools.exit_loop_tool import exit_loop
 from tests.adk.model import ScriptedModel
 
 from perdure.adk import AdkAgentRunner, adk_agent_session_flow
@@ -35,19 +33,6 @@ def twin() -> Any:
         return ""
 
     return look
-
-
-def stream() -> Any:
-    """Streams."""
-    yield 1
-
-
-class _Toolset(BaseToolset):
-    async def get_tools(self, readonly_context: Any = None) -> list[BaseTool]:
-        return []
-
-    async def close(self) -> None:
-        pass
 
 
 def agent(**more: Any) -> LlmAgent:
@@ -89,13 +74,7 @@ def test_options(options: dict[str, Any], words: str) -> None:
     ("more", "words"),
     [
         ({"tools": [look, twin()]}, "two tools named 'look'.*rename"),
-        ({"tools": [LongRunningFunctionTool(look)]}, "'look' is long-running"),
-        ({"tools": [AgentTool(LlmAgent(name="inner", model=ScriptedModel()))]}, "'inner' runs another agent"),
-        ({"tools": [stream]}, "'stream' is a generator"),
-        ({"tools": [_Toolset()]}, "_Toolset lists its tools at run time"),
-        ({"sub_agents": [LlmAgent(name="sub", model=ScriptedModel())]}, "sub_agents"),
-        ({"code_executor": UnsafeLocalCodeExecutor()}, "code_executor=UnsafeLocalCodeExecutor"),
-        ({"mode": "task"}, "mode"),
+        ({"mode": "single_turn"}, "mode='single_turn', which ADK does not run at the root"),
     ],
 )
 def test_agents(more: dict[str, Any], words: str) -> None:
@@ -105,10 +84,44 @@ def test_agents(more: dict[str, Any], words: str) -> None:
 
 def test_roots() -> None:
     for root in (BaseAgent(name="s"), App(name="A", root_agent=BaseAgent(name="l"))):
-        with pytest.raises(UsageError, match="pass an LlmAgent"):
-            flow(root)
-    with pytest.raises(UsageError, match="type str"):
+        flow(root)
+    with pytest.raises(UsageError, match=r"the root is of type str.*pass a BaseAgent"):
         flow("agent")
+
+
+def test_trees_of_agents() -> None:
+    """Policies are looked up in the whole tree; what cannot be durable is named wherever it is."""
+    inner = agent(name="inner", tools=[look, twin()])
+    deep = SequentialAgent(name="line", sub_agents=[agent(name="root", tools=[AgentTool(inner)])])
+    with pytest.raises(UsageError, match="agent 'inner' has two tools named 'look'"):
+        flow(deep)
+    with pytest.raises(UsageError, match="agent 'a' has two tools named 'look'"):
+        flow(SequentialAgent(name="line", sub_agents=[agent(name="a", tools=[look, twin()])]))
+    same_name: list[BaseAgent] = [agent(name="a"), agent(name="b", tools=[twin(), exit_loop])]
+    tree = LoopAgent(name="loop", sub_agents=same_name)
+    flow(tree, tool_policies={"look": ToolPolicy(ToolEffect.READ)})
+    with pytest.raises(UsageError, match=r"no agent of the flow has such a tool \(known: look\)"):
+        flow(tree, tool_policies={"lok": ToolPolicy(ToolEffect.READ)})
+    with pytest.raises(UsageError, match="'exit_loop', which steers ADK"):
+        flow(tree, tool_policies={"exit_loop": ToolPolicy(ToolEffect.READ)})
+    remote = type("RemoteA2aAgent", (BaseAgent,), {"__module__": "google.adk.agents.remote_a2a_agent"})
+    with pytest.raises(UsageError, match=r"agent 'r' is a RemoteA2aAgent.*do .* in a tool"):
+        flow(SequentialAgent(name="line", sub_agents=[remote(name="r")]))
+
+
+def test_the_fingerprint_is_of_the_whole_tree() -> None:
+    def tree(tool: Any, *, name: str = "inner", instruction: str = "x") -> str:
+        inner = agent(name=name, tools=[tool], instruction=instruction)
+        line = SequentialAgent(name="line", sub_agents=[agent(name="root", tools=[AgentTool(inner)])])
+        definition: str = flow(line).runner.definition()
+        return definition
+
+    def find(order: str) -> str:
+        """Finds."""
+        return order
+
+    assert tree(look) == tree(look, instruction="y")
+    assert len({tree(look), tree(find), tree(look, name="other")}) == 3
 
 
 def test_a_plugin_with_our_name() -> None:

@@ -14,7 +14,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from tests.adk.plain import run_plain
 from tests.adk.worlds import WORLDS, World
 
-from perdure.adk import telemetry
+from perdure.adk.live import telemetry
 
 PROVIDERS = {
     "get_tracer_provider": (trace, TracerProvider),

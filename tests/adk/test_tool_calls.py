@@ -16,7 +16,8 @@ from google.adk.tools.function_tool import FunctionTool
 from google.adk.tools.load_memory_tool import load_memory_tool
 from google.adk.tools.tool_context import ToolContext
 from google.genai import types
-from tests.adk.engine import Crash, Disk, Engine
+from tests.adk.disk import Crash, Disk
+from tests.adk.engine import Engine
 from tests.adk.model import ScriptedModel, calls, says
 from tests.adk.worlds import World, failing, failing_with_callbacks, gated
 
@@ -268,20 +269,6 @@ async def test_a_control_tool_is_shown_and_is_no_step() -> None:
     assert engine.control_calls == ["exit_loop"]
     assert [request.tool_name for request in engine.disk.requests.values()] == ["gate_body"]
     assert engine.disk.messages[-1]["actions"]["escalate"] is True
-
-
-async def test_a_tool_that_asks_while_it_runs_fails_with_what_to_do() -> None:
-    def ask(tool_context: ToolContext) -> dict[str, Any]:
-        """Asks."""
-        tool_context.state["asked"] = True
-        tool_context.request_confirmation(hint="really?")
-        return {"error": "pending"}
-
-    engine = world(calls(("ask", {})), tools=[ask]).engine()
-    await engine.turn("go")
-    assert "requires_approval=True" in responses(engine)[0]["error"]
-    assert engine.disk.state == {}
-    assert engine.disk.error is None
 
 
 @pytest.mark.parametrize("error", [SystemExit(3), asyncio.CancelledError(), GeneratorExit(), KeyError("k")])

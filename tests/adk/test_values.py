@@ -23,13 +23,13 @@ from google.genai.errors import ServerError
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
-from tests.adk.engine import Crash, Disk
+from tests.adk.disk import Crash, Disk
 from tests.adk.model import ScriptedModel, calls, says
 from tests.adk.plain import request_form
 from tests.adk.worlds import World
 
-from perdure.adk.codec import UnknownType, decode, dumps, encode, is_plain, plain
-from perdure.adk.failures import RecordedError, decode_error, encode_error, error_info
+from perdure.adk.records.codec import UnknownType, decode, dumps, encode, is_plain, plain
+from perdure.adk.records.failures import RecordedError, decode_error, encode_error, error_info
 from perdure.errors import ToolExecutionError, ValueNotStorable
 from perdure.session.model import TurnStatus
 

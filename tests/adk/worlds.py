@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
-from google.adk.agents import LlmAgent
+from google.adk.agents import BaseAgent, LlmAgent
 from google.adk.agents.callback_context import CallbackContext
 from google.adk.agents.readonly_context import ReadonlyContext
 from google.adk.apps.app import App
@@ -22,10 +22,12 @@ from google.adk.platform import uuid as platform_uuid
 from google.adk.tools.base_tool import BaseTool
 from google.adk.tools.function_tool import FunctionTool
 from google.adk.tools.tool_context import ToolContext
+from google.adk.workflow import Workflow
 from google.genai import types
 from google.genai.errors import ServerError
 from pydantic import BaseModel
-from tests.adk.engine import Decide, Disk, Engine
+from tests.adk.disk import Disk
+from tests.adk.engine import Decide, Engine
 from tests.adk.model import Flaky, ScriptedModel, calls, says
 
 from perdure.adk import adk_agent_session_flow
@@ -42,16 +44,29 @@ class World:
 
     Attributes:
         log: one entry for each run of a tool or callback.
+        others: the models of its other agents.
+        branched: agents run side by side, so plain ADK gives their events in any order.
+        beside: calls that run agents run beside each other, so when each event comes is chance.
+        fails: the turn fails, on plain ADK too.
         options: of the flow.
         services: for plain ADK and for the flow.
     """
 
     model: ScriptedModel
-    agent: LlmAgent | App
+    agent: BaseAgent | Workflow | App
     log: list[str] = field(default_factory=list)
     options: dict[str, Any] = field(default_factory=dict)
     services: dict[str, Any] = field(default_factory=dict)
     messages: list[UserMessage] = field(default_factory=lambda: [UserMessage(text="go")])
+    others: tuple[ScriptedModel, ...] = ()
+    branched: bool = False
+    beside: bool = False
+    fails: bool = False
+
+    @property
+    def models(self) -> tuple[ScriptedModel, ...]:
+        """All of them."""
+        return (self.model, *self.others)
 
     def engine(self, disk: Disk | None = None, decide: Decide | None = None) -> Engine:
         """An engine with a runner of its own."""

@@ -9,7 +9,7 @@ from datetime import timedelta
 import pytest
 from tests.engine.conftest import Stage, history, shape
 from tests.support.play import Play, PlayCall, Script, asks
-from tests.support.troupe import crews_of
+from tests.support.troupe import crews_of, until
 
 from perdure import (
     AgentEventType,
@@ -211,6 +211,7 @@ async def test_a_single_attempt_that_dies_after_it_was_let_through_is_not_run_a_
             async for event in client.stream_events("s"):
                 if event.type is AgentEventType.TOOL_CALL_STARTED and event.attempt == 2:
                     break
+            await until(lambda: len(runs) == 2, "the second run")
             (actor,) = crews_of(engine)[0]._actors.values()
             # The worker's hold is lost in the middle of the second run.
             for task in tuple(crews_of(engine)[0]._tasks):

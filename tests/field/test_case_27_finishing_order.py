@@ -7,8 +7,9 @@ import random
 import signal
 
 import pytest
-from tests.field.lives import GO_ON, Hold, life
-from tests.field.support import PATIENCE, READ, Field, messages_of, steps_of
+from google.adk.agents import BaseAgent, ParallelAgent
+from tests.field.lives import GO_ON, Build, Hold, life
+from tests.field.support import PATIENCE, READ, Field, durable, messages_of, steps_of
 
 from perdure import AgentSessionFlow, SessionStatus
 from perdure.testing import DurableWrite, FaultPoint, Moment, call, reply, text
@@ -29,8 +30,35 @@ def at_random(field: Field, hold: Hold) -> AgentSessionFlow:
     return field.flow([reply(*round_one), reply(*round_two), text("Done.")], [slow], {"slow": READ})
 
 
+def in_branches(field: Field, hold: Hold) -> AgentSessionFlow:
+    """The same calls, but each two of a round belong to an agent of their own, on a branch of its own."""
+    delays = random.Random()
+
+    async def slow(n: int) -> int:
+        """Takes its time, another one each time."""
+        await asyncio.sleep(delays.random() * 0.03)
+        return 10 * n
+
+    agents: list[BaseAgent] = [
+        field.agent(
+            [
+                reply(*(call("slow", n=first + n) for n in range(CALLS // 2))),
+                reply(*(call("slow", n=CALLS + first + n) for n in range(CALLS // 2))),
+                text("Done."),
+            ],
+            [slow],
+            name=f"agent{first}",
+        )
+        for first in (0, CALLS // 2)
+    ]
+    return durable(ParallelAgent(name="branches", sub_agents=agents), {"slow": READ})
+
+
 @pytest.mark.parametrize("seed", [1, 2])
-async def test_answers_stay_with_their_calls_whatever_order_they_end_in(field: Field, seed: int) -> None:
+@pytest.mark.parametrize(("build", "model_calls"), [(at_random, 3), (in_branches, 6)])
+async def test_answers_stay_with_their_calls_whatever_order_they_end_in(
+    field: Field, build: Build, model_calls: int, seed: int
+) -> None:
     """Case 27.  Engines that record parallel steps in the order in which they end cannot match them on replay.
 
     Twenty sessions at once, each of them killed, twice, somewhere between the first and the last of its calls.
@@ -42,9 +70,9 @@ async def test_answers_stay_with_their_calls_whatever_order_they_end_in(field: F
     for _ in range(2):
         nth = moments.randrange(10, SESSIONS * CALLS)
         point = FaultPoint(DurableWrite.STEP_SETTLED, moments.choice(list(Moment)))
-        with life(at_random, field, fault=point, nth=nth) as child:
+        with life(build, field, fault=point, nth=nth) as child:
             assert await child.wait_exit_async() == -signal.SIGKILL, f"{point} was not reached {nth} times"
-    async with field.working(at_random(field, GO_ON)) as client:
+    async with field.working(build(field, GO_ON)) as client:
         for number in range(SESSIONS):
             session_id = f"s{number}"
             snapshot = await client.wait(session_id, timeout=PATIENCE)
@@ -63,4 +91,4 @@ async def test_answers_stay_with_their_calls_whatever_order_they_end_in(field: F
             assert {step.tool_call_id: step.result for step in settled} == {
                 call_id: {"result": result} for call_id, result in answered.items()
             }
-            assert snapshot.usage.model_calls == 3
+            assert snapshot.usage.model_calls == model_calls

@@ -22,6 +22,7 @@ from tests.field.support import (
 )
 
 from perdure import AgentEvent, AgentEventType, AgentSessionClient, AgentSessionFlow, SessionStatus
+from perdure.session.model import PASSING_EVENTS
 from perdure.testing import Gate, Script, call, failing, reply, text, thought
 
 STORY = "Once upon a time there was a teapot."
@@ -60,14 +61,15 @@ async def test_events_come_in_the_order_of_what_they_tell(field: Field) -> None:
         events = await whole_stream(client)
         assert [event.type for event in events] == [
             Kind.TURN_STARTED,
-            Kind.REASONING_DELTA,
-            Kind.REASONING_DELTA,
             Kind.MESSAGE,
+            Kind.REASONING_DELTA,
+            Kind.REASONING_DELTA,
+            Kind.FRAMEWORK_EVENT,
             Kind.MESSAGE,
             Kind.TOOL_CALL_STARTED,
             Kind.TOOL_CALL_FINISHED,
-            *[Kind.TEXT_DELTA] * 4,
             Kind.MESSAGE,
+            *[Kind.TEXT_DELTA] * 4,
             Kind.MESSAGE,
             Kind.TURN_COMPLETED,
         ]
@@ -84,7 +86,7 @@ async def test_events_come_in_the_order_of_what_they_tell(field: Field) -> None:
         assert [(e.data["index"], e.data["framework_item"]) for e in shown] == [
             (m.index, m.framework_item) for m in stored
         ]
-        started, finished = events[5], events[6]
+        started, finished = events[6], events[7]
         asked: dict[str, object] = {"tool_name": "look", "tool_call_id": stored[1].tool_call_id, "arguments": {}}
         assert (started.data, finished.data) == (asked, {**asked, "status": "succeeded"})
 
@@ -235,7 +237,7 @@ async def test_a_reader_follows_over_the_death_of_the_worker(field: Field) -> No
             events = await reader
             assert events == await whole_stream(worker)
         assert snapshot.turn is not None
-        kinds = [event.type for event in events if event.type is not Kind.TEXT_DELTA]
+        kinds = [event.type for event in events if event.type not in PASSING_EVENTS]
         assert kinds == [
             Kind.TURN_STARTED,
             Kind.MESSAGE,

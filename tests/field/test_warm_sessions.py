@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from google.adk.agents import RunConfig
 from tests.field.support import PATIENCE, SESSION, Field, conversation, prompt, say, until
 
 from perdure import AgentSessionClient, faults
@@ -14,9 +15,10 @@ from perdure.testing import text
 async def test_what_a_turn_came_to_counts_only_once_it_is_stored(field: Field) -> None:
     """A turn ends in memory, the write of its end fails, and another worker ends it otherwise.
 
-    Both histories have the same length, and their events have the same ids.
+    Both histories have the same length, and their events have the same ids.  (Nothing is streamed, so that the first
+    answer has no record yet either.)
     """
-    ours, theirs = field.flow(text("Ours.")), field.flow(text("Theirs."))
+    ours, theirs = (field.flow(text(words), run_config=RunConfig()) for words in ("Ours.", "Theirs."))
     async with field.engine(ours) as engine:
         client = AgentSessionClient(engine, ours)
         with faults.arm(FaultPoint(DurableWrite.TURN_ENDED, Moment.BEFORE), Action.RAISE) as armed:

@@ -19,11 +19,12 @@ from perdure import (
     StepRecord,
     StepStatus,
 )
+from perdure.session.model import PASSING_EVENTS
 
 ENDED = frozenset({AgentEventType.TURN_COMPLETED, AgentEventType.TURN_FAILED, AgentEventType.TURN_CANCELLED})
 CALLS = frozenset({StepName.CALL_TOOL, StepName.CALL_SINGLE_ATTEMPT_TOOL})
 WAITS = frozenset({StepName.AWAIT_TOOL_APPROVAL, StepName.AWAIT_ANSWER})
-DELTAS = frozenset({AgentEventType.TEXT_DELTA, AgentEventType.REASONING_DELTA})
+DELTAS = PASSING_EVENTS
 
 
 @dataclass(frozen=True)
@@ -134,7 +135,8 @@ def _check_events_tell_all(stored: Stored) -> None:
     events = stored.events
     indexes = [event.data["index"] for event in events if event.type is AgentEventType.MESSAGE]
     assert indexes == [message.index for message in stored.messages]
-    assert [event.turn_id for event in events if event.type in ENDED] == stored.turn_ids
+    # A message that never began is told of as a cancelled turn with the number 0.
+    assert [e.turn_id for e in events if e.type in ENDED and e.data["number"]] == stored.turn_ids
     finished = {event.data["tool_call_id"]: event.data["status"] for event in events if _is_end_of_call(event)}
     calls = [step for step in stored.steps if step.name in CALLS]
     assert finished == {step.tool_call_id: step.status.value for step in calls}

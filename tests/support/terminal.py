@@ -47,8 +47,15 @@ def run_program(*arguments: str, cwd: Path, stdin: str = "", **variables: str) -
     )
 
 
+def hear_ctrl_c() -> None:
+    """Ends that SIGINT is ignored, as it is in what a shell started in the background: programs would inherit it."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 def start_program(*arguments: str, cwd: Path, **variables: str) -> subprocess.Popen[str]:
     """Starts ``perdure`` with its streams in pipes; use it as a context manager, and end it inside."""
+    hear_ctrl_c()
     return subprocess.Popen(
         [*_PROGRAM, *arguments],
         cwd=cwd,

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from temporalio import workflow
+from temporalio.api.enums.v1 import EventType
 from temporalio.client import WorkflowFailureError
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
@@ -133,8 +134,11 @@ class Foreign:
 
 async def begun(engine: Engine) -> None:
     """Waits until the foreign workflow has done something."""
-    timer = "timer_started_event_attributes"
-    while not any(event.HasField(timer) for event in await events_of(engine, "s")):  # noqa: ASYNC110 - nobody tells us
+
+    async def timed() -> bool:
+        return any(event.event_type == EventType.EVENT_TYPE_TIMER_STARTED for event in await events_of(engine, "s"))
+
+    while not await timed():  # noqa: ASYNC110 - nobody tells us
         await asyncio.sleep(0.01)
 
 

@@ -6,8 +6,8 @@ import asyncio
 import signal
 from pathlib import Path
 
-from google import genai
 from google.adk.models.llm_request import LlmRequest
+from google.genai import Client
 from google.genai.errors import ServerError
 from tests.support.plain_adk import user_says
 
@@ -46,7 +46,7 @@ async def ask(log: str, message: str) -> None:
 
 def ask_gemini() -> None:
     """Asks the API that the environment names, and prints the answer."""
-    with genai.Client() as client:
+    with Client() as client:
         print("answer:", client.models.generate_content(model="gemini-2.5-flash", contents="hi").text)
 
 

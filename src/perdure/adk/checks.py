@@ -4,60 +4,72 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any, cast
 
+from google.adk.agents.base_agent import BaseAgent
 from google.adk.agents.llm_agent import LlmAgent
 
 # ADK's documentation imports StreamingMode from here, though the module does not say that it exports it.
 from google.adk.agents.run_config import RunConfig, StreamingMode  # type: ignore[attr-defined]
 from google.adk.apps.app import App
-from google.adk.code_executors.built_in_code_executor import BuiltInCodeExecutor
 from google.adk.tools.base_tool import BaseTool
-from google.adk.tools.base_toolset import BaseToolset
-from google.adk.tools.function_tool import FunctionTool
+from google.adk.workflow import BaseNode
+from google.genai import types
+from pydantic import ValidationError
 
 from perdure.adk import seams
-from perdure.adk.plugins import ANSWERER, WATCHER
-from perdure.adk.tools import check_stand_in, unsupported
+from perdure.adk.live.plugins import WATCHER
+from perdure.adk.tools.declared import known_names
+from perdure.adk.tools.stand_ins import check_stand_in, is_control_tool
+from perdure.adk.tree import AgentNode, agents_below
 from perdure.errors import UsageError
+from perdure.session.model import JsonObject
 from perdure.session.policy import RetryPolicy, ToolEffect, ToolPolicy
 
-_NOT_YET = "which a durable flow does not support yet"
+_ROOT_MODES = ("chat", "task", "AgentMode.CHAT", "AgentMode.TASK")
+_NOT_DURABLE = ("google.adk.agents.remote_a2a_agent", "google.adk.agents.langgraph_agent")
+"""Where ADK keeps agents that call something by themselves."""
 
 
 def check_application(
-    agent: object, flow_type: str, policies: Mapping[str, ToolPolicy]
-) -> tuple[App, dict[str, BaseTool]]:
-    """The application of a flow and its tools by name.
+    agent: object, flow_type: str, policies: Mapping[str, ToolPolicy], node_policies: Mapping[str, ToolPolicy]
+) -> tuple[App, list[AgentNode]]:
+    """The application of a flow and its agents and nodes.
 
     Raises:
         UsageError: its shape, a tool of it or a policy is wrong or not supported.
     """
     app = _app_of(agent, flow_type)
-    root = cast(LlmAgent, app.root_agent)
-    _check_agent(root)
-    tools = _tools_of(root)
-    _check_policies(policies, tools)
-    return app, tools
+    root = cast(BaseNode, app.root_agent)
+    if isinstance(root, LlmAgent) and root.mode is not None and str(root.mode) not in _ROOT_MODES:
+        raise UsageError(
+            f"agent {root.name!r} has mode={root.mode!r}, which ADK does not run at the root; leave it out"
+        )
+    agents = agents_below(root)
+    for node in agents:
+        _check_agent(node)
+    _check_policies(policies, agents)
+    _check_node_policies(node_policies, [node.agent for node in agents])
+    return app, agents
 
 
 def _app_of(agent: object, flow_type: str) -> App:
     """The application that a flow runs: the one given, or a new one around the agent.
 
     Raises:
-        UsageError: it is neither an ``LlmAgent`` nor an ``App`` around one, or its name is no ADK app name.
+        UsageError: it is no agent, no ``Workflow`` and no ``App`` around one, or its name is no ADK app name.
     """
     if not flow_type:
         raise UsageError("flow_type is empty; give the flow a stable name, such as flow_type='SupportAgent'")
     root = agent.root_agent if isinstance(agent, App) else agent
-    if not isinstance(root, LlmAgent):
+    if not isinstance(root, BaseAgent | seams.Workflow):
         raise UsageError(
-            f"agent: the root is of type {type(root).__name__}, {_NOT_YET}; pass an LlmAgent or an App of one"
+            f"agent: the root is of type {type(root).__name__}; pass a BaseAgent, a Workflow, or an App of one"
         )
     if isinstance(agent, App):
-        ours = [plugin.name for plugin in agent.plugins if plugin.name in (WATCHER, ANSWERER)]
+        ours = [plugin.name for plugin in agent.plugins if plugin.name == WATCHER]
         if ours:
             raise UsageError(f"App.plugins has a plugin named {ours[0]!r}, which is perdure's own name; rename it")
         return agent
@@ -70,74 +82,79 @@ def _app_of(agent: object, flow_type: str) -> App:
         ) from error
 
 
-def _check_agent(agent: LlmAgent) -> None:
-    """Refuses an agent of a shape that is not durable yet.
+def _check_agent(node: AgentNode) -> None:
+    """Refuses an agent, or a tool of it, that cannot be durable.
 
     Raises:
         UsageError: names the agent and the argument of it.
     """
-    name = f"agent {agent.name!r}"
-    if agent.sub_agents:
-        raise UsageError(f"{name} has sub_agents, {_NOT_YET}; leave sub_agents empty")
-    if agent.mode is not None and str(agent.mode) not in ("chat", "AgentMode.CHAT"):
-        raise UsageError(f"{name} has mode={agent.mode!r}, {_NOT_YET} at the root; leave mode out")
-    if agent.code_executor is not None and not isinstance(agent.code_executor, BuiltInCodeExecutor):
-        executor = type(agent.code_executor).__name__
-        raise UsageError(f"{name} has code_executor={executor}, {_NOT_YET}; use BuiltInCodeExecutor or leave it out")
-
-
-def _tools_of(agent: LlmAgent) -> dict[str, BaseTool]:
-    """The agent's tools by name.
-
-    Raises:
-        UsageError: a tool cannot be made durable, or two tools have one name.
-    """
-    found: dict[str, BaseTool] = {}
-    for entry in cast(list[object], agent.tools):  # pyright: ignore[reportUnknownMemberType]  (ADK's bare Callable)
-        tool = _tool_of(agent, entry)
-        reason = unsupported(tool)
-        if reason is not None:
-            raise UsageError(f"agent {agent.name!r}: tool {tool.name!r} {reason}, {_NOT_YET}; take it out of tools")
-        check_stand_in(tool)
-        other = found.setdefault(tool.name, tool)
-        if other is not tool:
+    agent = node.agent
+    name = f"{'agent' if isinstance(agent, BaseAgent) else 'node'} {agent.name!r}"
+    kinds = {base.__module__: base.__name__ for base in type(agent).__mro__}
+    for module in _NOT_DURABLE:
+        if module in kinds:
             raise UsageError(
-                f"agent {agent.name!r} has two tools named {tool.name!r} in tools; ADK would offer only one: rename one"
+                f"{name} is a {kinds[module]}, whose work is neither a model call nor a tool call: a crash would "
+                "repeat it, so do it in a tool"
             )
-    return found
+    for tool in node.tools.values():
+        if not is_control_tool(tool):
+            check_stand_in(tool)
 
 
-def _tool_of(agent: LlmAgent, entry: object) -> BaseTool:
-    if isinstance(entry, BaseTool):
-        return entry
-    if isinstance(entry, BaseToolset):
-        kind = type(entry).__name__
-        raise UsageError(
-            f"agent {agent.name!r}: {kind} lists its tools at run time, {_NOT_YET}; put the tools themselves into tools"
-        )
-    if callable(entry):
-        return FunctionTool(entry)
-    raise UsageError(f"agent {agent.name!r}: {type(entry).__name__} in tools is a workflow node, {_NOT_YET}")
+def _check_policy(argument: str, name: str, policy: object) -> None:
+    if not isinstance(policy, ToolPolicy):
+        raise UsageError(f"{argument}[{name!r}] is {policy!r}; give a ToolPolicy, such as ToolPolicy(ToolEffect.READ)")
 
 
-def _check_policies(policies: Mapping[str, ToolPolicy], tools: Mapping[str, BaseTool]) -> None:
-    """Refuses a policy that is none, or that is for a tool which is not there.
+def _check_policies(policies: Mapping[str, ToolPolicy], agents: Sequence[AgentNode]) -> None:
+    """Refuses a policy that is none, or that is for a tool which no agent has or which is no step.
+
+    A toolset that must be asked for its names may have any; its first listing shows.
 
     Raises:
         UsageError: names the tool.
     """
+    toolsets = [known_names(toolset) for node in agents for toolset in node.toolsets]
+    tools = {name: tool for node in agents for name, tool in node.tools.items()}
+    known = {name for node in agents for name, tool in node.tools.items() if not is_control_tool(tool)}
+    known.update(*(names for names in toolsets if names is not None))
     for name, policy in policies.items():
-        if not isinstance(cast(object, policy), ToolPolicy):
+        _check_policy("tool_policies", name, policy)
+        if name in known:
+            continue
+        if name in tools:
+            raise UsageError(f"tool_policies names {name!r}, which steers ADK and is no step; leave it out")
+        if None in toolsets:
+            continue
+        who = "the agent has no such tool" if len(agents) == 1 else "no agent of the flow has such a tool"
+        raise UsageError(f"tool_policies names {name!r}, but {who} (known: {', '.join(sorted(known)) or 'none'})")
+
+
+def _check_node_policies(policies: Mapping[str, ToolPolicy], nodes: Sequence[BaseNode]) -> None:
+    """Refuses a policy that is none, or that is for a node which cannot be there.
+
+    Raises:
+        UsageError: names the node.
+    """
+    known = {node.name for node in nodes if isinstance(node, seams.FunctionNode)}
+    starts_others = any(isinstance(node, seams.FunctionNode) and node.rerun_on_resume for node in nodes)
+    for name, policy in policies.items():
+        _check_policy("node_policies", name, policy)
+        if name not in known and not starts_others:
             raise UsageError(
-                f"tool_policies[{name!r}] is {policy!r}; give a ToolPolicy, such as ToolPolicy(ToolEffect.READ)"
+                f"node_policies names {name!r}, but the flow has no such function node (known: "
+                f"{', '.join(sorted(known)) or 'none'})"
             )
-        if name not in tools:
-            known = ", ".join(sorted(tools)) or "none"
-            raise UsageError(f"tool_policies names {name!r}, but the agent has no such tool (it has: {known})")
 
 
 def check_options(
-    default_tool_effect: object, approvals: object, model_retry: object, model_timeout: object, user_id: object
+    default_tool_effect: object,
+    code_execution_effect: object,
+    approvals: object,
+    model_retry: object,
+    model_timeout: object,
+    user_id: object,
 ) -> None:
     """Refuses options of the wrong type or value.
 
@@ -146,6 +163,10 @@ def check_options(
     """
     if not isinstance(default_tool_effect, ToolEffect):
         raise UsageError(f"default_tool_effect is {default_tool_effect!r}; give a ToolEffect, such as ToolEffect.READ")
+    if not isinstance(code_execution_effect, ToolEffect):
+        raise UsageError(
+            f"code_execution_effect is {code_execution_effect!r}; give a ToolEffect, such as ToolEffect.READ"
+        )
     if approvals not in ("by_effect", "declared"):
         raise UsageError(f"approvals is {approvals!r}; give 'by_effect' or 'declared'")
     if model_retry is not None and not isinstance(model_retry, RetryPolicy):
@@ -168,13 +189,16 @@ def check_run_config(config: RunConfig, where: str) -> None:
         raise UsageError(f"{where}: support_cfc runs tools inside the model's live connection; leave it out")
 
 
-def fingerprint(app: App, tools: Mapping[str, BaseTool]) -> str:
-    """A fingerprint of the agent, its tools and their parameters.  Texts and models do not count."""
-    agent = cast(LlmAgent, app.root_agent)
-    shape = {
-        "agents": [{"name": agent.name, "output": _schema_name(agent.output_schema)}],
-        "tools": {name: _parameters(tool) for name, tool in sorted(tools.items())},
-    }
+def fingerprint(agents: Sequence[AgentNode]) -> str:
+    """A fingerprint of the agents, their tools and the tools' parameters.  Texts and models do not count."""
+    shape = [
+        {
+            "agent": node.path,
+            "output": _schema_name(getattr(node.agent, "output_schema", None)),
+            "tools": {name: _parameters(tool) for name, tool in sorted(node.tools.items())},
+        }
+        for node in agents
+    ]
     text = json.dumps(shape, sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -213,3 +237,18 @@ def check_limits(interrupt_deadline: object, event_stream_capacity_bytes: object
         raise UsageError(f"interrupt_deadline is {deadline!r}; give a positive timedelta, or None for ever")
     if not isinstance(capacity, int) or capacity <= 0:
         raise UsageError(f"event_stream_capacity_bytes is {capacity!r}; give a positive number of bytes")
+
+
+def check_content(content: JsonObject) -> None:
+    """Raises: UsageError, when ADK does not take the content as a user's message."""
+    try:
+        parts = types.Content.model_validate_json(json.dumps(content)).parts
+    except ValidationError as error:
+        raise UsageError(f"the content of the message is no google.genai Content: {error}") from error
+    if not parts:
+        raise UsageError("No parts in the new_message.")
+    if any(part.function_call or part.function_response for part in parts):
+        raise UsageError(
+            "the content of a message holds function calls or responses; calls are made by the model, and responses "
+            "are given with resolve_interrupt or answer_question"
+        )

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import timedelta
 
-from google.adk.agents.llm_agent import LlmAgent
 from google.adk.agents.run_config import RunConfig
 from google.adk.apps.app import App
 from google.adk.artifacts.base_artifact_service import BaseArtifactService
 from google.adk.auth.credential_service.base_credential_service import BaseCredentialService
 from google.adk.memory.base_memory_service import BaseMemoryService
+from google.adk.workflow import BaseNode
 
 from perdure.adk.checks import check_limits
 from perdure.adk.runner import AdkAgentRunner
@@ -19,10 +19,11 @@ from perdure.session.runner import DEFAULT_EVENT_STREAM_CAPACITY_BYTES, AgentSes
 
 
 def adk_agent_session_flow(
-    agent: LlmAgent | App,
+    agent: BaseNode | App,
     *,
     flow_type: str,
     tool_policies: Mapping[str, ToolPolicy] | None = None,
+    node_policies: Mapping[str, ToolPolicy] | None = None,
     default_tool_effect: ToolEffect = ToolEffect.UNCLASSIFIED,
     approvals: ApprovalMode = "by_effect",
     interrupt_deadline: timedelta | None = None,
@@ -35,13 +36,16 @@ def adk_agent_session_flow(
     model_retry: RetryPolicy | None = None,
     model_timeout: timedelta | None = None,
     sync_tools_in_threads: bool = True,
+    code_execution_effect: ToolEffect = ToolEffect.NON_IDEMPOTENT_WRITE,
 ) -> AgentSessionFlow:
     """Makes an ADK agent durable under a stable ``flow_type``.  The agent's objects are not changed.
 
     Args:
-        agent: an ``LlmAgent``, or an ``App`` around one.
+        agent: an agent or a ``Workflow``, or an ``App`` around one.
         flow_type: names the flow in the store; keep it when the code changes.  A bare agent's ADK app name too.
         tool_policies: tool name -> what the tool does to the world, and how it is called.
+        node_policies: name of a function node -> likewise; one without a policy is an idempotent write.  Its retries
+            are its ``RetryConfig``'s; those of a policy come on top.
         default_tool_effect: of tools without a policy.
         approvals: ``"by_effect"``: calls that must not be repeated wait for a person first; ``"declared"``: only what a
             tool or a policy asks for does.
@@ -55,6 +59,8 @@ def adk_agent_session_flow(
         model_timeout: the longest one request to a model may take; ``None`` is no limit.
         sync_tools_in_threads: run synchronous tools in threads, so that a blocking one does not stall other sessions;
             ``False``: in the event loop, as plain ADK does.
+        code_execution_effect: what the code does to the world that an agent's code executor runs.  It asks for no
+            approval.
 
     Raises:
         UsageError: something in the set-up is wrong or not supported; the message names the argument that fixes it.
@@ -65,6 +71,7 @@ def adk_agent_session_flow(
         agent,
         flow_type=flow_type,
         tool_policies=tool_policies,
+        node_policies=node_policies,
         default_tool_effect=default_tool_effect,
         approvals=approvals,
         run_config=run_config,
@@ -75,6 +82,7 @@ def adk_agent_session_flow(
         model_retry=model_retry,
         model_timeout=model_timeout,
         sync_tools_in_threads=sync_tools_in_threads,
+        code_execution_effect=code_execution_effect,
     )
     return AgentSessionFlow(
         flow_type=flow_type,

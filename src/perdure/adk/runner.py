@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from datetime import timedelta
-
-from google.adk.agents.llm_agent import LlmAgent
 
 # ADK's documentation imports StreamingMode from here, though the module does not say that it exports it.
 from google.adk.agents.run_config import RunConfig, StreamingMode  # type: ignore[attr-defined]
@@ -15,24 +13,39 @@ from google.adk.artifacts.base_artifact_service import BaseArtifactService
 from google.adk.auth.credential_service.base_credential_service import BaseCredentialService
 from google.adk.events.event import Event
 from google.adk.memory.base_memory_service import BaseMemoryService
-from google.adk.runners import Runner
 from google.adk.sessions.base_session_service import GetSessionConfig
 from google.adk.sessions.session import Session
+from google.adk.workflow import BaseNode
 from pydantic import ValidationError
 
-from perdure.adk import model, seams, telemetry
-from perdure.adk.bodies import SyncTools, ToolThreads
-from perdure.adk.checks import check_application, check_options, check_run_config, fingerprint
-from perdure.adk.closing import closing_messages
-from perdure.adk.conductor import Conductor
-from perdure.adk.core import DEFAULT_MODEL_RETRY, Outbox, TurnCore, TurnSettings
-from perdure.adk.determinism import TurnClock
-from perdure.adk.effects import ToolRules
-from perdure.adk.history import content_of, events_of
-from perdure.adk.plugins import AnswererPlugin, WatcherPlugin
-from perdure.adk.services import TurnSessionService
-from perdure.adk.turn import AdkLiveTurn
-from perdure.adk.warm import WarmSessions
+from perdure.adk import seams
+from perdure.adk.checks import check_application, check_content, check_options, check_run_config, fingerprint
+from perdure.adk.live import telemetry, tracking
+from perdure.adk.live.conductor import Conductor
+from perdure.adk.live.core import DEFAULT_MODEL_RETRY, TurnCore, TurnSettings
+from perdure.adk.live.determinism import TurnClock, ids_of_run
+from perdure.adk.live.durable import lasting_steps
+from perdure.adk.live.outbox import Outbox
+from perdure.adk.live.plugins import WatcherPlugin
+from perdure.adk.live.services import TurnSessionService
+from perdure.adk.live.turn import AdkLiveTurn
+from perdure.adk.live.warm import WarmSessions
+from perdure.adk.models import wrapped_model
+from perdure.adk.models.compaction import durable_compaction
+from perdure.adk.nodes import wrapped_nodes
+from perdure.adk.records.closing import closing_messages
+from perdure.adk.records.history import content_of, events_of, limited
+from perdure.adk.release import warn_of_untested_release
+from perdure.adk.tools import code, toolsets
+from perdure.adk.tools.declared import DeclaredToolsets
+from perdure.adk.tools.effects import ToolRules
+from perdure.adk.tools.kept import KeptArtifacts, KeptMemory
+from perdure.adk.tools.threads import SyncTools, ToolThreads
+from perdure.adk.tree import AgentNode
+from perdure.adk.waits import credentials, long_running, toolset_signin
+from perdure.adk.waits.carry import Carry
+from perdure.adk.waits.late import TurnRunner
+from perdure.adk.waits.legs import content_of_answers
 from perdure.errors import UsageError
 from perdure.session.model import ErrorInfo, JsonObject, TurnStatus, UserMessage
 from perdure.session.policy import ApprovalMode, RetryPolicy, ToolEffect, ToolPolicy
@@ -51,10 +64,11 @@ class AdkAgentRunner:
 
     def __init__(
         self,
-        agent: LlmAgent | App,
+        agent: BaseNode | App,
         *,
         flow_type: str,
         tool_policies: Mapping[str, ToolPolicy] | None = None,
+        node_policies: Mapping[str, ToolPolicy] | None = None,
         default_tool_effect: ToolEffect = ToolEffect.UNCLASSIFIED,
         approvals: ApprovalMode = "by_effect",
         run_config: RunConfig | None = None,
@@ -65,29 +79,46 @@ class AdkAgentRunner:
         model_retry: RetryPolicy | None = None,
         model_timeout: timedelta | None = None,
         sync_tools_in_threads: bool = True,
+        code_execution_effect: ToolEffect = ToolEffect.NON_IDEMPOTENT_WRITE,
     ) -> None:
         seams.check_seams()
+        warn_of_untested_release()
         seams.load_early()
-        policies = dict(tool_policies or {})
-        app, tools = check_application(agent, flow_type, policies)
-        check_options(default_tool_effect, approvals, model_retry, model_timeout, user_id)
+        policies, nodes_policies = dict(tool_policies or {}), dict(node_policies or {})
+        app, agents = check_application(agent, flow_type, policies, nodes_policies)
+        check_options(default_tool_effect, code_execution_effect, approvals, model_retry, model_timeout, user_id)
         self._run_config = run_config or RunConfig(streaming_mode=StreamingMode.SSE)
         check_run_config(self._run_config, "run_config")
-        self._definition = fingerprint(app, tools)
+        self._definition = fingerprint(agents)
         self._settings = TurnSettings(
-            rules=ToolRules(policies, default_tool_effect, approvals),
+            rules=ToolRules(policies, default_tool_effect, approvals, nodes_policies),
             model_retry=model_retry or DEFAULT_MODEL_RETRY,
             model_timeout=model_timeout,
+            code_effect=code_execution_effect,
+            threads=ToolThreads(),
+            toolsets=_toolsets_of(agents, policies),
         )
-        self._threads = ToolThreads() if sync_tools_in_threads else None
+        self._sync_tools_in_threads = sync_tools_in_threads
         self._warm = WarmSessions()
-        model.install()
+        wrapped_model.install()
+        credentials.install()
+        code.install()
+        toolsets.install()
+        tracking.install()
+        wrapped_nodes.install()
+        long_running.install()
+        toolset_signin.install()
         telemetry.install()
-        self._runner = Runner(
-            app=app.model_copy(update={"plugins": [WatcherPlugin(), *app.plugins, AnswererPlugin()]}),
+        self._runner = TurnRunner(
+            app=app.model_copy(
+                update={
+                    "plugins": [WatcherPlugin(), *app.plugins],
+                    "events_compaction_config": durable_compaction(app.events_compaction_config),
+                }
+            ),
             session_service=TurnSessionService(),
-            artifact_service=artifact_service,
-            memory_service=memory_service,
+            artifact_service=None if artifact_service is None else KeptArtifacts(artifact_service),
+            memory_service=None if memory_service is None else KeptMemory(memory_service),
             credential_service=credential_service,
         )
 
@@ -104,9 +135,11 @@ class AdkAgentRunner:
         """Refuses a message that ADK could not run.
 
         Raises:
-            UsageError: it is empty, or its ``run_config`` is none.
+            UsageError: it is empty, its ``content`` is no user's message, or its ``run_config`` is none.
         """
-        if not message.text and not message.images:
+        if message.content is not None:
+            check_content(message.content)
+        elif not message.text and not message.images and not message.answers:
             raise UsageError("the message is empty; give it text or images")
         self._config_of(message)
 
@@ -132,27 +165,38 @@ class AdkAgentRunner:
         """
         config = self._config_of(start.message)
         recorded = await log.recorded()
+        stored = events_of(await log.load_stored()) if recorded.stored_messages > start.leg_length else []
         session = await self._session(start, log, config.get_session_config)
+        carry = Carry.read(start.carry)
+        session.state.update(carry.state())
         clock = TurnClock(start.started_at_ms)
         if session.events:
             clock.not_before(session.events[-1].timestamp)
+        for answered in start.answers:
+            if answered.answer is not None:
+                clock.advance(answered.answer.settled_at_ms)
+        conductor = Conductor(recorded, clock, log.nudge, ids_of_run(start))
         core = TurnCore(
             start=start,
             log=log,
             settings=self._settings,
             session=session,
             clock=clock,
-            conductor=Conductor(recorded, clock, log.nudge),
-            outbox=Outbox(start.turn_id, recorded.stored_messages),
+            conductor=conductor,
+            outbox=Outbox(start.turn_id, start.leg_length, stored, _ids_of_earlier_turns(session)),
+            carry=carry,
+            steps={**carry.steps, **lasting_steps(conductor.journal.asides)},
         )
-        content = content_of(start.message)
+        first = start.leg == 1
+        content = content_of(start.message) if first else content_of_answers(start.answers)
 
         def begin() -> AsyncGenerator[Event, None]:
             return self._runner.run_async(
                 user_id=start.user_id,
                 session_id=start.session_id,
+                invocation_id=None if first else start.turn_id,
                 new_message=content,
-                state_delta=dict(start.message.state_delta) or None,
+                state_delta=(dict(start.message.state_delta) or None) if first else None,
                 run_config=config,
             )
 
@@ -166,23 +210,24 @@ class AdkAgentRunner:
 
     def _sync_tools(self, config: RunConfig) -> SyncTools | None:
         """An explicit thread pool of the run configuration is ADK's own business: there, calls may overlap."""
-        if self._threads is None or config.tool_thread_pool_config is not None:
+        if not self._sync_tools_in_threads or config.tool_thread_pool_config is not None:
             return None
-        return SyncTools(self._threads)
+        return SyncTools(self._settings.threads)
 
     async def _session(self, start: TurnStart, log: TurnLog, limits: GetSessionConfig | None) -> Session:
         state = await log.load_state()
-        warm = self._warm.take(start.session_id, start.incarnation, start.history_length)
+        length = start.history_length + start.leg_length
+        warm = self._warm.take(start.session_id, start.incarnation, length) if start.leg == 1 else None
         if warm is not None and warm.user_id == start.user_id and limits is None:
             warm.state = dict(state)
             return warm
-        events = events_of(await log.load_history()) if start.history_length else []
+        events = events_of(await log.load_history()) if length else []
         return Session(
             id=start.session_id,
             app_name=self.app_name,
             user_id=start.user_id,
             state=dict(state),
-            events=_limited(events, limits),
+            events=limited(events, limits),
             last_update_time=events[-1].timestamp if events else start.started_at_ms / 1000,
         )
 
@@ -196,7 +241,7 @@ class AdkAgentRunner:
                 for event in session.events
                 if id(event) not in dropped
             ]
-        if len(session.events) == core.start.history_length + outbox.count:
+        if outbox.is_whole and len(session.events) == core.start.history_length + outbox.count:
             self._warm.put(session, core.start.incarnation)
 
     def closing_messages(
@@ -208,20 +253,24 @@ class AdkAgentRunner:
         error: ErrorInfo | None,
         now_ms: int,
     ) -> tuple[NewMessage, ...]:
-        """What a failed or cancelled turn stores last (see ``closing``)."""
+        """What a failed or cancelled turn stores last (see ``records.closing``)."""
         return closing_messages(start, events_of(stored), calls, status, error, now_ms)
 
     async def close(self) -> None:
-        """Forgets the sessions that it keeps in memory.  Services, plugins and tools are the application's."""
+        """Forgets the sessions that it keeps in memory, and closes what its toolsets opened.
+
+        Services, plugins and tools are the application's.
+        """
         self._warm.clear()
+        await self._settings.toolsets.close()
 
 
-def _limited(events: list[Event], limits: GetSessionConfig | None) -> list[Event]:
-    """The events that ADK's own services would load."""
-    if limits is None:
-        return events
-    if limits.after_timestamp is not None:
-        events = [event for event in events if event.timestamp >= limits.after_timestamp]
-    if limits.num_recent_events is not None:
-        events = events[-limits.num_recent_events :] if limits.num_recent_events else []
-    return events
+def _toolsets_of(agents: Sequence[AgentNode], policies: Mapping[str, ToolPolicy]) -> DeclaredToolsets:
+    known = {name for node in agents for name in node.tools}
+    return DeclaredToolsets([toolset for node in agents for toolset in node.toolsets], policies.keys() - known)
+
+
+def _ids_of_earlier_turns(session: Session) -> Callable[[str], bool]:
+    """Tells the invocation ids of a session's events as they are now."""
+    count = len(session.events)
+    return lambda invocation_id: any(event.invocation_id == invocation_id for event in session.events[:count])

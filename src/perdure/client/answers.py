@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import cast
 
+from perdure.client.checks import check_optional_text
 from perdure.errors import UsageError
 from perdure.session.model import Interrupt, JsonObject, JsonValue
 from perdure.session.values import ensure_storable
@@ -13,10 +14,17 @@ _VERDICT_KEYS = {"approved", "payload", "message"}
 
 
 def verdict(approved: bool, payload: JsonValue, message: str | None, resolved_by: str | None) -> Answer:
-    """Yes or no.  Raises: ValueNotStorable"""
+    """Yes or no.
+
+    Raises:
+        UsageError: an argument is of the wrong type.
+        ValueNotStorable
+    """
+    if not isinstance(cast(object, approved), bool):
+        raise UsageError(f"approved is {approved!r}; it must be True or False", argument="approved")
+    check_optional_text(message, "message")
+    check_optional_text(resolved_by, "resolved_by")
     ensure_storable(payload, "payload")
-    ensure_storable(message, "message")
-    ensure_storable(resolved_by, "resolved_by")
     return Answer(approved, payload, message, resolved_by)
 
 
@@ -29,8 +37,8 @@ def reply(value: JsonValue, where: str, resolved_by: str | None) -> Reply:
     """
     if value is None:
         raise UsageError(f"{where} is None, which is no answer; give a JSON object, or a value that is not null")
+    check_optional_text(resolved_by, "resolved_by")
     ensure_storable(value, where)
-    ensure_storable(resolved_by, "resolved_by")
     return Reply(cast("JsonObject", value) if isinstance(value, dict) else {"result": value}, resolved_by)
 
 

@@ -47,6 +47,12 @@ def check_text(value: object, argument: str) -> str:
     return value
 
 
+def check_optional_text(value: object, argument: str) -> None:
+    """Raises: UsageError, when the value is neither ``None`` nor text; ValueNotStorable, when no store takes it."""
+    if value is not None:
+        check_text(value, argument)
+
+
 def mapping(value: object, argument: str) -> JsonObject:
     """A copy of a state argument.  Raises: UsageError, ValueNotStorable."""
     if value is None:

@@ -104,6 +104,7 @@ class AgentSessionClient:
         state_delta: Mapping[str, JsonValue] | None = None,
         images: Sequence[ImageInput] = (),
         run_config: BaseModel | Mapping[str, JsonValue] | None = None,
+        content: BaseModel | Mapping[str, JsonValue] | None = None,
         request_id: str | None = None,
     ) -> str | None:
         """Creates a session and, with a message, begins its first turn.  Idempotent: an equal second start is no error.
@@ -115,6 +116,8 @@ class AgentSessionClient:
             state: the session's initial state; ``app:`` and ``user:`` keys are shared as ADK defines them.
             state_delta: state to set with the first message.
             run_config: the framework's run configuration for the first turn; ``None`` is the flow's.
+            content: the first message in the framework's own form (ADK's ``Content``), in place of text and images;
+                ``message`` is then what of it people are shown.
 
         Returns:
             The id of the first turn; ``None`` without a message.
@@ -128,9 +131,9 @@ class AgentSessionClient:
             raise UsageError("this client has no flow to start sessions of; use AgentSessionClient(engine, flow)")
         check_session_id(session_id)
         initial = mapping(state, "state")
-        first = None if message is None else self._message(message, images, state_delta, run_config)
-        if message is None and (images or state_delta or run_config):
-            raise UsageError("images, state_delta and run_config go with a message; pass one")
+        first = None if message is None else self._message(message, images, state_delta, run_config, content)
+        if message is None and (images or state_delta or run_config or content):
+            raise UsageError("images, state_delta, run_config and content go with a message; pass one")
         user = check_text(user_id, "user_id") if user_id else (self._flow.user_id if self._flow is not None else "user")
         new = NewSession(
             session_id=session_id,
@@ -160,9 +163,14 @@ class AgentSessionClient:
         state_delta: Mapping[str, JsonValue] | None = None,
         images: Sequence[ImageInput] = (),
         run_config: BaseModel | Mapping[str, JsonValue] | None = None,
+        content: BaseModel | Mapping[str, JsonValue] | None = None,
         request_id: str | None = None,
     ) -> str:
         """Sends a message.  While a turn runs it is queued, first in first out.  When this returns it is on disk.
+
+        Args:
+            content: the message in the framework's own form (ADK's ``Content``), in place of text and images; ``text``
+                is then what of it people are shown.
 
         Returns:
             The id of the turn that the message starts.
@@ -173,7 +181,7 @@ class AgentSessionClient:
             ValueNotStorable: a state value has no JSON form (names its key), or the text is no valid Unicode.
             PayloadTooLarge
         """
-        message = self._message(text, images, state_delta, run_config)
+        message = self._message(text, images, state_delta, run_config, content)
         request = request_of(request_id, "send", message.model_dump(mode="json"))
         turn_id = new_turn_id(self._engine.ids)
         turn_id = await self._store.accept_message(text_id(session_id), turn_id, message, request, self._now())
@@ -273,16 +281,16 @@ class AgentSessionClient:
         turn_id = new_turn_id(self._engine.ids)
         done = await self._store.answer_interrupts(session_id, given, request, self._now(), turn_id=turn_id)
         await self._engine.notify(session_id)
-        return tuple(done)
+        return tuple(interrupt.for_readers() for interrupt in done)
 
     async def _answer(self, session_id: str, interrupt_id: str, answer: GivenAnswer, request: Request) -> Interrupt:
         turn_id = new_turn_id(self._engine.ids)
         now = self._now()
-        interrupt = await self._store.answer_interrupt(
+        answered = await self._store.answer_interrupt(
             text_id(session_id), interrupt_id, answer, request, now, turn_id=turn_id
         )
         await self._engine.notify(session_id)
-        return interrupt
+        return answered.for_readers()
 
     async def cancel_turn(self, session_id: str, *, turn_id: str | None = None, request_id: str | None = None) -> None:
         """Stops the turn that is running or waiting at this moment; with ``turn_id`` that turn, be it open or queued.
@@ -471,19 +479,22 @@ class AgentSessionClient:
         images: Sequence[ImageInput],
         state_delta: Mapping[str, JsonValue] | None,
         run_config: BaseModel | Mapping[str, JsonValue] | None,
+        content: BaseModel | Mapping[str, JsonValue] | None,
     ) -> UserMessage:
-        if not text and not images:
+        if not text and not images and content is None:
             raise UsageError("an empty message: pass some text or an image")
+        if images and content is not None:
+            raise UsageError("images and content are two ways to say the same; pass one of them")
         ensure_storable(text, "text")
         check_text(text, "message")
         delta = mapping(state_delta, "state_delta")
-        config: JsonObject | None = None
-        if isinstance(run_config, BaseModel):
-            config = run_config.model_dump(mode="json", exclude_unset=True)
-        elif run_config is not None:
-            config = dict(run_config)
-            ensure_storable(config, "run_config")
-        message = UserMessage(text=text, images=tuple(images), state_delta=delta, run_config=config)
+        message = UserMessage(
+            text=text,
+            images=tuple(images),
+            state_delta=delta,
+            run_config=_as_json(run_config, "run_config"),
+            content=_as_json(content, "content"),
+        )
         if self._flow is not None:
             self._flow.runner.check_message(message)
         return message
@@ -496,6 +507,15 @@ class AgentSessionClient:
         page = await self._store.list_messages(event.session_id, index - 1, 1)
         item = page.items[0].framework_item if page.items else {}
         return event.model_copy(update={"data": {**event.data, "framework_item": item}})
+
+
+def _as_json(value: BaseModel | Mapping[str, JsonValue] | None, argument: str) -> JsonObject | None:
+    """One of the framework's own objects as JSON.  Raises: ValueNotStorable."""
+    if value is None:
+        return None
+    plain = value.model_dump(mode="json", exclude_unset=True) if isinstance(value, BaseModel) else dict(value)
+    ensure_storable(plain, argument)
+    return plain
 
 
 def _rests(snapshot: AgentSnapshot) -> bool:

@@ -306,10 +306,12 @@ class SessionActor:
         self.released = True
 
     def _open_log(self, book: TurnBook) -> StoreTurnLog:
-        def news() -> None:
-            self._arrivals.put_nowait(Arrival(TurnHasNews(book.turn_id)))
-
-        return self._host.open_log(book, flush_soon=self._flush_soon, news=news)
+        return self._host.open_log(
+            book,
+            flush_soon=self._flush_soon,
+            flush_now=lambda: self._arrivals.put_nowait(Signal.FLUSH),
+            news=lambda: self._arrivals.put_nowait(Arrival(TurnHasNews(book.turn_id))),
+        )
 
     def _flush_soon(self) -> None:
         if self._flush_timer is None:

@@ -41,17 +41,27 @@ class Engine(Protocol):
 
     async def close(self) -> None: ...
 
+    def abandon(self) -> None:
+        """Lets go of the store although the event loop in which the engine was opened is gone.  Blocks.
+
+        For others its workers have died with that loop.
+        """
+        ...
+
     async def __aenter__(self) -> Self: ...
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None: ...
 
-    def worker(self) -> AbstractAsyncContextManager[None]:
+    def worker(self, *flows: AgentSessionFlow) -> AbstractAsyncContextManager[None]:
         """Runs a worker for the length of the block; on leaving it drains.
 
+        Args:
+            flows: what it works on, whether or not the engine was opened with them; none: all that it was opened with.
+
         Raises:
-            UsageError: the engine has no flows.
+            UsageError: the engine is not open, or there are no flows, or two have the same type.
         """
         ...
 

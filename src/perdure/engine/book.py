@@ -28,6 +28,7 @@ from perdure.session.runner import (
     CallRecord,
     CallRequest,
     ModelCall,
+    NewMessage,
     Question,
     QuestionWait,
     RecordedTurn,
@@ -53,6 +54,8 @@ class TurnBook:
         first_sequence: of the last one before this leg; 0 in a book that was restored.
         stored_messages: how many messages of the turn are stored.
         unwritten_models: records of model calls that the next write takes along.
+        unwritten_messages: messages likewise, that came before something that is shown already.
+        sealed: the turn's last messages are being written; what its invocation still says is not heard.
     """
 
     start: TurnStart
@@ -69,10 +72,24 @@ class TurnBook:
     stored_messages: int = 0
     usage: Usage = NO_USAGE
     unwritten_models: list[ModelCall] = field(default_factory=list[ModelCall])
+    unwritten_messages: list[NewMessage] = field(default_factory=list[NewMessage])
+    sealed: bool = False
 
     @property
     def turn_id(self) -> str:
         return self.start.turn_id
+
+    @property
+    def message_count(self) -> int:
+        """Messages of the session so far, those that wait for a write included."""
+        return self.start.history_length + self.stored_messages
+
+    def accept(self, message: NewMessage) -> int | None:
+        """Counts a message.  Returns its index in the session; ``None`` when it is stored already (J5)."""
+        if message.ordinal < self.stored_messages:
+            return None
+        self.stored_messages = message.ordinal + 1
+        return self.start.history_length + message.ordinal
 
     @property
     def first_index(self) -> int:

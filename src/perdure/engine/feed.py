@@ -1,7 +1,7 @@
 """The live stream inside one process: what an owner shows, in order, and who watches.
 
-A text delta is shown at once and stored with the session's next write; every other event is stored before it is shown
-(J11).  Order is kept: what comes behind an event that is not stored yet waits for it.
+What passes (a text delta, say) is shown at once and stored with the session's next write; every other event is stored
+before it is shown (J11).  Order is kept: what comes behind an event that is not stored yet waits for it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from perdure.clock import to_datetime
 from perdure.session.events import cursor_for
-from perdure.session.model import AgentEvent, AgentEventType, JsonObject
+from perdure.session.model import PASSING_EVENTS, AgentEvent, AgentEventType, JsonObject
 from perdure.store.base import Change, EventPut
 
 MAX_BEHIND = 1000
@@ -165,7 +165,7 @@ class SessionFeed:
             data=data or {},
             created_at=to_datetime(at_ms),
         )
-        delta = kind in (AgentEventType.TEXT_DELTA, AgentEventType.REASONING_DELTA)
+        delta = kind in PASSING_EVENTS
         self._entries.append(_Entry(self._number, event, delta))
         if delta:
             self._show()

@@ -190,6 +190,8 @@ class SessionHost:
         draft.attach(NOTHING if stale else arrival.attachment)
         for command in commands:
             if isinstance(command, EndTurn) and command.status is not TurnStatus.COMPLETED:
+                if draft.book is not None:
+                    draft.book.sealed = True
                 draft.add_messages(await self._closing_messages(draft, command))
             draft.take(command)
         return commands
@@ -229,17 +231,21 @@ class SessionHost:
         self.feed.stored(write.events)
 
     def unwritten(self) -> SessionWrite:
-        """What waits for a write to go along with: records of model calls, and deltas."""
+        """What waits for a write to go along with: records of model calls, messages that came early, and deltas."""
         book = self.book
         models = tuple(book.unwritten_models) if book is not None else ()
+        messages = tuple(book.unwritten_messages) if book is not None else ()
         if book is not None:
             book.unwritten_models.clear()
+            book.unwritten_messages.clear()
+            self._message_count = book.message_count
         events = self.feed.take_unstored()
         kinds = (DurableWrite.MODEL_RECORDED,) if models else (DurableWrite.EVENTS_APPENDED,) if events else ()
         return SessionWrite(
             kinds=kinds,
             model_calls=models,
             usage=sum((call.usage for call in models), NO_USAGE) if models else None,
+            messages=messages,
             turn_id=book.turn_id if book is not None else None,
             events=events,
         )
@@ -254,10 +260,25 @@ class SessionHost:
         kinds = (*write.kinds, DurableWrite.SESSION_RELEASED)
         return replace(write, kinds=kinds, release=True, wake_at_ms=self.next_deadline_ms())
 
-    def open_log(self, book: TurnBook, *, flush_soon: Callable[[], None], news: Callable[[], None]) -> StoreTurnLog:
+    def open_log(
+        self,
+        book: TurnBook,
+        *,
+        flush_soon: Callable[[], None],
+        flush_now: Callable[[], None],
+        news: Callable[[], None],
+    ) -> StoreTurnLog:
         """The log of a live turn.  See ``StoreTurnLog``."""
-        fresh = book.is_new
-        return StoreTurnLog(self._store, self._clock, book, self.feed, fresh=fresh, flush_soon=flush_soon, news=news)
+        return StoreTurnLog(
+            self._store,
+            self._clock,
+            book,
+            self.feed,
+            fresh=book.is_new,
+            flush_soon=flush_soon,
+            flush_now=flush_now,
+            news=news,
+        )
 
 
 _CONTENT = tuple(part.name for part in fields(SessionWrite) if part.name not in ("kinds", "turn_id"))

@@ -84,8 +84,13 @@ class HostingEngine(ABC):
             await self._store.close()
         finally:
             self._hub.look_everywhere()  # Who still waits finds the engine closed.
-            for flow in self._flows.values():
-                await flow.runner.close()
+            await self._release()
+
+    def abandon(self) -> None:
+        if self._open:
+            self._open = False
+            self._workers.clear()
+            self._store.abandon()
 
     async def __aenter__(self) -> Self:
         return await self.open()
@@ -96,12 +101,12 @@ class HostingEngine(ABC):
         await self.close()
 
     @asynccontextmanager
-    async def worker(self) -> AsyncGenerator[None]:
-        async with self._running(self._new_worker()):
+    async def worker(self, *flows: AgentSessionFlow) -> AsyncGenerator[None]:
+        async with self._running(self._new_worker(_by_type(flows) if flows else self._flows)):
             yield
 
     async def serve(self, *, ready: Callable[[], None] | None = None) -> None:
-        worker = self._new_worker()
+        worker = self._new_worker(self._flows)
         told = asyncio.Event()
 
         def on_signal() -> None:
@@ -124,6 +129,13 @@ class HostingEngine(ABC):
         finally:
             await worker.stop()
             self._workers.discard(worker)
+            if not self._workers:
+                await self._release()
+
+    async def _release(self) -> None:
+        """Has the flows close what they opened for turns; the next worker opens it again."""
+        for flow in self._flows.values():
+            await flow.runner.close()
 
     def subscribe(self, session_id: str, only: frozenset[AgentEventType] | None = None) -> Subscription:
         return self._hub.subscribe(session_id, only)
@@ -131,15 +143,15 @@ class HostingEngine(ABC):
     def unsubscribe(self, session_id: str, subscription: Subscription) -> None:
         self._hub.unsubscribe(session_id, subscription)
 
-    def _new_worker(self) -> EngineWorker:
+    def _new_worker(self, flows: Mapping[str, AgentSessionFlow]) -> EngineWorker:
         if not self._open:
             raise UsageError("the engine is not open; enter it with 'async with open_engine(...) as engine' first")
-        if not self._flows:
+        if not flows:
             raise UsageError("this engine has no flows to work on; pass flows=[...] to open_engine")
-        return self._make_worker()
+        return self._make_worker(flows)
 
     @abstractmethod
-    def _make_worker(self) -> EngineWorker: ...
+    def _make_worker(self, flows: Mapping[str, AgentSessionFlow]) -> EngineWorker: ...
 
 
 @contextmanager

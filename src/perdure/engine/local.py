@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from perdure.engine.claiming import ClaimingWorker
 from perdure.engine.hosting import HostingEngine
 from perdure.engine.worker import EngineWorker
+from perdure.session.runner import AgentSessionFlow
 
 
 class LocalEngine(HostingEngine):
@@ -17,5 +20,5 @@ class LocalEngine(HostingEngine):
     async def notify(self, session_id: str) -> None:
         """Nothing: the store itself tells of its changes."""
 
-    def _make_worker(self) -> EngineWorker:
-        return ClaimingWorker(self._store, self._clock, self._ids, self._hub, self._flows, self._options)
+    def _make_worker(self, flows: Mapping[str, AgentSessionFlow]) -> EngineWorker:
+        return ClaimingWorker(self._store, self._clock, self._ids, self._hub, flows, self._options)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 
+from perdure.clock import to_datetime
 from perdure.engine.attachments import NOTHING, Attachment, SessionFacts
 from perdure.engine.book import TurnBook, step_error
 from perdure.engine.feed import SessionFeed
@@ -19,6 +20,7 @@ from perdure.session.model import (
     RecordStatus,
     StepName,
     StepStatus,
+    TurnInfo,
     TurnStatus,
     Usage,
     UserMessage,
@@ -107,6 +109,7 @@ class Draft:
             self._models = tuple(book.unwritten_models)
             book.unwritten_models.clear()
             self._kinds.append(DurableWrite.MODEL_RECORDED)
+        self._take_early_messages()
 
     # ------------------------------------------------------------ feeding
 
@@ -143,13 +146,20 @@ class Draft:
         book = self.book
         assert book is not None
         for message in messages:
-            if message.ordinal < book.stored_messages:
-                continue
-            self._new_messages.append(message)
-            book.stored_messages = message.ordinal + 1
-            self.message_count = book.start.history_length + book.stored_messages
-            # Readers get the item itself from the message: it is not stored twice.
-            self._show(AgentEventType.MESSAGE, {"index": book.start.history_length + message.ordinal})
+            index = book.accept(message)
+            if index is not None:
+                self._new_messages.append(message)
+                # Readers get the item itself from the message: it is not stored twice.
+                self._show(AgentEventType.MESSAGE, {"index": index})
+        self.message_count = book.message_count
+
+    def _take_early_messages(self) -> None:
+        """Takes along the messages that were counted, and put on the stream, when something came behind them."""
+        book = self.book
+        if book is not None and book.unwritten_messages:
+            self._new_messages += book.unwritten_messages
+            book.unwritten_messages.clear()
+            self.message_count = book.message_count
 
     def take(self, command: Command) -> None:
         """Takes one command that is to be stored; ignores the others."""
@@ -188,6 +198,7 @@ class Draft:
             case DropMessage(turn_id):
                 self._dropped.append(turn_id)
                 self._messages.pop(turn_id, None)
+                self._show_dropped(turn_id)
             case BlockSession(error):
                 self._kinds.append(DurableWrite.SESSION_BLOCKED)
                 self._show(AgentEventType.SESSION_BLOCKED, {"error": error.model_dump(mode="json")})
@@ -302,6 +313,13 @@ class Draft:
         assert self.book is not None
         self._show(kind, self.book.info(status).model_dump(mode="json"))
 
+    def _show_dropped(self, turn_id: str) -> None:
+        """A message that never begins is a turn that was cancelled; it has the number 0."""
+        at = to_datetime(self.now_ms)
+        info = TurnInfo(turn_id=turn_id, number=0, status=TurnStatus.CANCELLED, started_at=at, ended_at=at)
+        data: JsonObject = info.model_dump(mode="json")
+        self._feed.add(AgentEventType.TURN_CANCELLED, self.now_ms, turn_id=turn_id, data=data)
+
     def _show_call(self, kind: AgentEventType, call_id: str, step_id: str, attempt: int) -> None:
         assert self.book is not None
         request = self.book.requests[call_id]
@@ -318,6 +336,7 @@ class Draft:
 
     def finish(self, before: SessionState, after: SessionState) -> SessionWrite:
         """The write, when all commands are taken."""
+        self._take_early_messages()  # their events are among those that wait to be stored
         session = None
         # A status that a client's write made `running` is set right by whoever takes the item.
         touched = self._begin is not None or bool(self._consumed)

@@ -7,8 +7,9 @@ from collections.abc import Callable, Sequence
 from perdure.clock import Clock
 from perdure.engine.book import TurnBook
 from perdure.engine.feed import SessionFeed
+from perdure.engine.limits import ensure_storable_messages
 from perdure.session.model import AgentEventType, JsonObject, Usage
-from perdure.session.runner import ModelCall, RecordedTurn
+from perdure.session.runner import ModelCall, NewMessage, RecordedTurn
 from perdure.store.base import SessionStore
 from perdure.store.codec import ensure_fits
 
@@ -19,6 +20,7 @@ class StoreTurnLog:
     Args:
         fresh: nothing of this leg of the turn is in the journal yet, so it need not be read.
         flush_soon: called when something waits for a write (a model call's record, a delta).
+        flush_now: called when somebody watching waits for that write.
         news: called when the live turn asked for something while nobody drove it.
     """
 
@@ -31,6 +33,7 @@ class StoreTurnLog:
         *,
         fresh: bool,
         flush_soon: Callable[[], None],
+        flush_now: Callable[[], None],
         news: Callable[[], None],
     ) -> None:
         self._store = store
@@ -39,6 +42,7 @@ class StoreTurnLog:
         self._feed = feed
         self._fresh = fresh
         self._flush_soon = flush_soon
+        self._flush_now = flush_now
         self._news = news
 
     def now_ms(self) -> int:
@@ -53,6 +57,13 @@ class StoreTurnLog:
         before = self._book.first_index
         return await self._store.read_history(self._book.start.session_id, 0, before) if before else ()
 
+    async def load_stored(self) -> Sequence[JsonObject]:
+        start = self._book.start
+        first = start.history_length + start.leg_length
+        return await self._store.read_history(
+            start.session_id, first, start.history_length + self._book.stored_messages
+        )
+
     async def load_state(self) -> JsonObject:
         start = self._book.start
         return await self._store.read_turn_state(start.session_id, start.number, start.leg)
@@ -65,7 +76,21 @@ class StoreTurnLog:
         self._flush_soon()
         return call
 
-    def show_delta(self, kind: AgentEventType, text: str, *, step_id: str, attempt: int) -> None:
+    def show_delta(
+        self,
+        kind: AgentEventType,
+        text: str | None,
+        *,
+        step_id: str | None,
+        attempt: int,
+        item: JsonObject | None = None,
+        behind: Sequence[NewMessage] = (),
+    ) -> None:
+        ensure_storable_messages(behind)
+        if self._book.sealed:
+            return
+        for message in behind:
+            self._store_early(message)
         self._feed.add(
             kind,
             self._clock.now_ms(),
@@ -73,8 +98,20 @@ class StoreTurnLog:
             step_id=step_id,
             attempt=attempt,
             text=text,
+            data=None if item is None else {"framework_item": item},
         )
-        self._flush_soon()
+        if behind:
+            self._flush_now()  # what was just said waits for them
+        else:
+            self._flush_soon()
+
+    def _store_early(self, message: NewMessage) -> None:
+        index = self._book.accept(message)
+        if index is not None:
+            self._book.unwritten_messages.append(message)
+            self._feed.add(
+                AgentEventType.MESSAGE, self._clock.now_ms(), turn_id=self._book.turn_id, data={"index": index}
+            )
 
     def nudge(self) -> None:
         self._news()

@@ -114,7 +114,7 @@ class WaitsDraft:
             at = self._now_ms if attached.resolved_at_ms is None else attached.resolved_at_ms
             facts = {"resolved_at": to_datetime(at), "resolved_by": attached.resolved_by, "response": attached.response}
             resolved = interrupt.model_copy(update={"status": status, **facts})
-        self._show(AgentEventType.INTERRUPT_RESOLVED, resolved.model_dump(mode="json"), interrupt.turn_id)
+        self._show(AgentEventType.INTERRUPT_RESOLVED, resolved.for_readers().model_dump(mode="json"), interrupt.turn_id)
 
     def settle_question(self, book: TurnBook | None, settled: SettleQuestion, attached: Attachment) -> None:
         """Nothing waits for a question any more; the open turn has its answer, if it was for it."""

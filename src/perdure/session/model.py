@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 from datetime import datetime
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 from pydantic import BaseModel, ConfigDict, field_validator
 
@@ -19,7 +19,7 @@ than it buys; the codec checks.)"""
 JsonObject = dict[str, Any]
 
 OUTCOME_UNKNOWN_TOOL_RESULT = (
-    "The outcome of this tool call is unknown: it started, and its result was never received. The action may or may "
+    "The outcome of this tool call is unknown: it started, and it came to no result. The action may or may "
     "not have happened. Do not repeat it; check first, or ask the user."
 )
 """What the model sees for a call that may have happened."""
@@ -138,6 +138,9 @@ class AgentEventType(enum.Enum):
     INTERRUPT_REQUESTED = "interrupt_requested"
     INTERRUPT_RESOLVED = "interrupt_resolved"
     MESSAGE = "message"
+    FRAMEWORK_EVENT = "framework_event"
+    """Something that the framework shows and that is no message: a piece of a call, a marker.  Like a delta it is for
+    watching."""
     TURN_COMPLETED = "turn_completed"
     TURN_FAILED = "turn_failed"
     TURN_CANCELLED = "turn_cancelled"
@@ -145,6 +148,10 @@ class AgentEventType(enum.Enum):
     """Every branch of the turn waits for someone."""
     SESSION_BLOCKED = "session_blocked"
     SESSION_CLOSED = "session_closed"
+
+
+PASSING_EVENTS = frozenset({AgentEventType.TEXT_DELTA, AgentEventType.REASONING_DELTA, AgentEventType.FRAMEWORK_EVENT})
+"""Shown at once and stored later, so that a dying worker may take some along; all others are stored first (J11)."""
 
 
 MAX_ERROR_MESSAGE_LENGTH = 20_000
@@ -228,6 +235,8 @@ class UserMessage(Shape):
         images: in order.
         state_delta: session state to set with the message; ``app:``, ``user:`` and ``temp:`` keys as in ADK.
         run_config: the framework's run configuration for this turn as JSON; ``None`` keeps the flow's.
+        content: the message in the framework's own form, in place of ``text`` and ``images``; ``text`` is then what of
+            it people are shown.
         answers: in place of words: the late answers that start this turn.
     """
 
@@ -235,6 +244,7 @@ class UserMessage(Shape):
     images: tuple[ImageInput, ...] = ()
     state_delta: JsonObject = {}
     run_config: JsonObject | None = None
+    content: JsonObject | None = None
     answers: tuple[QuestionAnswer, ...] = ()
 
 
@@ -278,6 +288,13 @@ class Interrupt(Shape):
     resolved_by: str | None = None
     resolved_at: datetime | None = None
     response: JsonValue = None
+
+    def for_readers(self) -> Interrupt:
+        """The same without what a sign-in was answered with: it may be a key, and whoever gave it has it."""
+        response: object = self.response
+        if self.kind is not InterruptKind.CREDENTIAL or not isinstance(response, dict):
+            return self
+        return self.model_copy(update={"response": {**cast(JsonObject, response), "payload": None}})
 
 
 class Message(Shape):
@@ -342,6 +359,8 @@ class AgentSnapshot(Shape):
         state: session state as the agent sees it, ``app:`` and ``user:`` keys included.
         error: why the session is blocked; or why its last turn failed.
         served: whether a live worker serves this flow type; ``False`` explains a session that does not move.
+        cursor: of the newest stored event of the live stream; ``stream_events(after=cursor)`` goes on from this moment.
+            ``None`` before the first event.
     """
 
     session_id: str
@@ -355,6 +374,7 @@ class AgentSnapshot(Shape):
     state: JsonObject = {}
     error: ErrorInfo | None = None
     served: bool = True
+    cursor: str | None = None
     created_at: datetime
     updated_at: datetime
 
@@ -383,7 +403,8 @@ class AgentEvent(Shape):
         text: of a delta; else ``None``.
         data: by type: ``tool_call_*``: ``tool_name``, ``tool_call_id``, ``arguments``, and at the end ``status``;
             ``interrupt_*``: the ``Interrupt``; ``message``: ``index`` and ``framework_item``; ``turn_*``: the
-            ``TurnInfo``.
+            ``TurnInfo``; ``framework_event``: ``framework_item``; deltas too may have one, the partial event that they
+            come of, without its parts where these are no more than the text.
     """
 
     cursor: str

@@ -218,11 +218,15 @@ class CallRecord:
 
 @dataclass(frozen=True, slots=True)
 class RecordedCall:
-    """A call that is in the journal: what was asked for, whether a person agreed, and its record if it has one."""
+    """A call that is in the journal: what was asked for, whether a person agreed, and its record if it has one.
+
+    ``asked`` is the outcome of its last run that asked something in the middle, answered or not.
+    """
 
     request: CallRequest
     approval: Approval | None
     record: CallRecord | None
+    asked: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -395,6 +399,10 @@ class TurnLog(Protocol):
         """The framework items of all messages before this leg of the turn, oldest first."""
         ...
 
+    async def load_stored(self) -> Sequence[JsonObject]:
+        """The framework items of the messages that this leg of the turn has stored, oldest first."""
+        ...
+
     async def load_state(self) -> JsonObject:
         """The session state as it was when this leg began; shared keys with their ``app:`` and ``user:`` prefix."""
         ...
@@ -409,8 +417,28 @@ class TurnLog(Protocol):
         """
         ...
 
-    def show_delta(self, kind: AgentEventType, text: str, *, step_id: str, attempt: int) -> None:
-        """Puts a piece of text on the live stream.  Never waits."""
+    def show_delta(
+        self,
+        kind: AgentEventType,
+        text: str | None,
+        *,
+        step_id: str | None,
+        attempt: int,
+        item: JsonObject | None = None,
+        behind: Sequence[NewMessage] = (),
+    ) -> None:
+        """Puts something that passes (``PASSING_EVENTS``) on the live stream.  Never waits.
+
+        Args:
+            text: of a delta.
+            step_id: the step that it belongs to; ``None`` for what the invocation shows before anybody drives it.
+            item: the framework's event that it comes of.
+            behind: messages that came before it and that the engine has not been given; it takes them now, and they
+                need not be reported again.
+
+        Raises:
+            ValueNotStorable, PayloadTooLarge: a message cannot be stored; nothing was taken or shown.
+        """
         ...
 
     def nudge(self) -> None:

@@ -31,7 +31,7 @@ from perdure.session.model import (
     StepRecord,
     UserMessage,
 )
-from perdure.session.runner import RecordedCall, RecordedTurn
+from perdure.session.runner import NewMessage, RecordedCall, RecordedTurn
 from perdure.store.claims import (
     ClaimedSession,
     DueSession,
@@ -43,9 +43,11 @@ from perdure.store.claims import (
 )
 from perdure.store.requests import (
     Answer,
+    Fork,
     GivenAnswer,
     InboxItem,
     InboxKind,
+    NewFork,
     NewSession,
     Reply,
     Request,
@@ -76,6 +78,7 @@ __all__ = [
     "DueSession",
     "EventBatch",
     "EventPut",
+    "Fork",
     "GivenAnswer",
     "InboxItem",
     "InboxKind",
@@ -85,6 +88,7 @@ __all__ = [
     "LegBegin",
     "LegEnd",
     "Listener",
+    "NewFork",
     "NewSession",
     "QuestionEnd",
     "QuestionPut",
@@ -168,6 +172,13 @@ class SessionStore(Protocol):
         """What tells this store from every other; made once, when it is first asked for, and kept."""
         ...
 
+    def abandon(self) -> None:
+        """Lets go of everything although the event loop in which the store was opened is gone.  Blocks.
+
+        What was handed in and not finished is as if the process had died.
+        """
+        ...
+
     def listen(self, listener: Listener) -> Callable[[], None]:
         """Calls ``listener`` after every write of any process; returns the function that ends this."""
         ...
@@ -243,15 +254,49 @@ class SessionStore(Protocol):
         ...
 
     async def answer_interrupts(
-        self, session_id: str, given: Mapping[str, GivenAnswer], request: Request, now_ms: int, *, turn_id: str
+        self,
+        session_id: str,
+        given: Mapping[str, GivenAnswer],
+        request: Request,
+        now_ms: int,
+        *,
+        turn_id: str,
+        whole: bool = True,
     ) -> Sequence[Interrupt]:
-        """Answers all pending interrupts at once, whole or not at all.  Returns them in the order of ``given``.
+        """Answers several pending interrupts at once, all or none.  Returns them in the order of ``given``.
 
         Identical answers to the same interrupts once more change nothing.  Those that start a turn start one together.
 
+        Args:
+            whole: they must be all that are pending.
+
         Raises:
-            UsageError: ``given`` does not name exactly the pending interrupts.
+            UsageError: ``whole``, and ``given`` does not name exactly the pending interrupts.
             And all that ``answer_interrupt`` raises.
+        """
+        ...
+
+    async def append_message(self, session_id: str, turn_id: str, message: NewMessage, now_ms: int) -> None:
+        """Puts a message that no turn said into the log of an idle session, as a completed turn of its own.
+
+        Args:
+            turn_id: a new one.
+
+        Raises:
+            SessionNotFound, SessionClosed, PayloadTooLarge, ValueNotStorable
+            Conflict: a turn of the session runs, waits or is queued.
+        """
+        ...
+
+    async def fork_session(self, source_id: str, new: NewFork, now_ms: int) -> Fork:
+        """Makes a session of the turns that another one had before a turn, with the state of that moment.
+
+        The other session is left as it is.  Its interrupts, its steps and its live stream are not copied.
+
+        Raises:
+            SessionNotFound
+            SessionAlreadyExists: the new id is taken.
+            TurnNotFound: the turn is none of the session's, or never began.
         """
         ...
 

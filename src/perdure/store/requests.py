@@ -37,6 +37,23 @@ class NewSession:
     """The first ``AwaitUserMessage`` step."""
 
 
+@dataclass(frozen=True, slots=True)
+class NewFork:
+    """A session to make of another one's turns before ``before_turn_id``."""
+
+    session_id: str
+    incarnation: str
+    before_turn_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Fork:
+    """A session that was forked.  ``turn_id``: its last turn; ``None`` when it has none."""
+
+    session_id: str
+    turn_id: str | None
+
+
 class InboxKind(enum.Enum):
     MESSAGE = "message"
     ANSWER = "answer"

@@ -89,7 +89,7 @@ def agent_name(request: LlmRequest) -> str | None:
 
 def system_text(request: LlmRequest) -> str:
     """The system instruction as plain text; empty when there is none."""
-    # genai's union names types of packages (PIL, mcp) that need not be installed.
+    # genai's union names a type of a package (PIL) that need not be installed.
     instruction = cast(object, request.config.system_instruction)  # pyright: ignore[reportUnknownMemberType]
     if isinstance(instruction, str):
         return instruction
@@ -100,8 +100,7 @@ def system_text(request: LlmRequest) -> str:
 
 def tool_names(request: LlmRequest) -> list[str]:
     """The names of the functions that the request offers to the model, in order."""
-    # As above: the union names mcp's types.
-    tools = cast(Sequence[object], request.config.tools or ())  # pyright: ignore[reportUnknownMemberType]
+    tools = cast(Sequence[object], request.config.tools or ())  # the union names mcp's types, too
     return [
         declaration.name
         for tool in tools

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Self
 
@@ -67,6 +67,10 @@ class TemporalEngine(HostingEngine):
         await super().close()
         self._link = None
 
+    def abandon(self) -> None:
+        super().abandon()
+        self._link = None
+
     async def notify(self, session_id: str) -> None:
         if self._link is None:
             return
@@ -87,6 +91,6 @@ class TemporalEngine(HostingEngine):
         else:
             await link.poke(session_id, snapshot.flow_type)
 
-    def _make_worker(self) -> EngineWorker:
+    def _make_worker(self, flows: Mapping[str, AgentSessionFlow]) -> EngineWorker:
         assert self._link is not None
-        return TemporalWorker(self._store, self._clock, self._ids, self._hub, self._flows, self._options, self._link)
+        return TemporalWorker(self._store, self._clock, self._ids, self._hub, flows, self._options, self._link)

@@ -19,7 +19,7 @@ from perdure.session.state import CheckCode, Input, RunCall, RunModel
 
 FORMAT = 1
 """Of the messages in this module, and of the rules of the loop as far as a history depends on them.  Workers take only
-sessions of their own format; see ``docs/decisions/010-temporal-engine.md``."""
+sessions of their own format; see ``docs/decisions/014-the-temporal-engine.md``."""
 
 WORKFLOW = "PerdureSession"
 POKE = "poke"

@@ -79,9 +79,9 @@ def answer_interrupt(
 
 
 def answer_interrupts(
-    session_id: str, answers: Mapping[str, GivenAnswer], request: Request, now_ms: int, turn_id: str
+    session_id: str, answers: Mapping[str, GivenAnswer], request: Request, now_ms: int, turn_id: str, whole: bool
 ) -> Write[tuple[Interrupt, ...]]:
-    """All pending interrupts of a session at once; writes as ``answer_interrupt``."""
+    """Several pending interrupts of a session at once, or all (``whole``); writes as ``answer_interrupt``."""
     everything = [_prepare(session_id, interrupt_id, answer) for interrupt_id, answer in answers.items()]
 
     def write(transaction: Transaction) -> tuple[Interrupt, ...]:
@@ -91,7 +91,8 @@ def answer_interrupts(
         if repeated or all(_is_answered_so(one, given) for one, given in zip(found, everything, strict=True)):
             return tuple(found)
         acceptance = _Acceptance(transaction, session, session_id, turn_id, now_ms)
-        acceptance.check_whole([given.interrupt_id for given in everything])
+        if whole:
+            acceptance.check_whole([given.interrupt_id for given in everything])
         return tuple(acceptance.accept(everything, request))
 
     return write

@@ -86,7 +86,7 @@ def prepare_write(lease: Lease, write: SessionWrite) -> PreparedWrite:
         carry=_carry(write, where),
         records=tuple([_record(put, where) for put in write.records]),
         responses=tuple([pack(call.response, f"{where}, model call {call.key!r}") for call in write.model_calls]),
-        messages=tuple([_message(message, where) for message in write.messages]),
+        messages=tuple([prepare_message(message, where) for message in write.messages]),
         events=tuple([event_row(put.number, put.event) for put in write.events]),
     )
 
@@ -168,7 +168,12 @@ def _record(put: RecordPut, where: str) -> PreparedRecord:
     )
 
 
-def _message(message: NewMessage, where: str) -> PreparedMessage:
+def prepare_message(message: NewMessage, where: str) -> PreparedMessage:
+    """Makes the texts of a message.
+
+    Raises:
+        PayloadTooLarge, ValueNotStorable
+    """
     place = f"{where}, message {message.ordinal}"
     images = json.dumps(message.images) if message.images else None
     return PreparedMessage(

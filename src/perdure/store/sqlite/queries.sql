@@ -633,6 +633,10 @@ ORDER BY fence, number LIMIT ?;
 -- The oldest event of the ring.
 SELECT fence, number FROM events WHERE session_key = ? ORDER BY fence, number LIMIT 1;
 
+-- name: newest_event
+-- The newest event of the ring.
+SELECT fence, number FROM events WHERE session_key = ? ORDER BY fence DESC, number DESC LIMIT 1;
+
 -- name: turn_for_replay
 -- A turn with its present leg and the number of its stored messages.
 SELECT s.session_key, t.turn_key, t.leg,
@@ -699,3 +703,68 @@ FROM sessions INDEXED BY sessions_by_flow
 WHERE (updated_at_ms, session_key) < (?4, ?5)
   AND (?1 IS NULL OR user_id = ?1) AND (?2 IS NULL OR status = ?2) AND flow_type = ?3
 ORDER BY updated_at_ms DESC, session_key DESC LIMIT ?6;
+
+-- name: inbox_has_items
+-- Whether anything is in the inbox.
+SELECT 1 FROM inbox WHERE session_key = ? LIMIT 1;
+
+-- name: session_append
+-- One more turn with one message, of a session at rest.  The fence moves on, so that no owner goes on from what it has in
+-- memory, and so that the events of the turn have cursors of their own.
+UPDATE sessions
+SET turn_count = turn_count + 1, message_count = message_count + 1, owner = NULL, fence = fence + 1, updated_at_ms = ?2
+WHERE session_key = ?1
+RETURNING app_name, user_id, turn_count, message_count - 1, step_count, fence,
+          event_capacity, event_bytes, trimmed_fence, trimmed_number;
+
+-- name: turn_append
+-- A turn that is over as it begins.
+INSERT INTO turns (session_key, turn_id, number, status, started_at_ms, ended_at_ms, first_message, first_step, message,
+                   shared_state)
+VALUES (?1, ?2, ?3, 'completed', ?4, ?4, ?5, ?6, ?7, ?8);
+
+-- name: fork_point
+-- A turn by its id, and the messages before it; a dropped turn is none.
+SELECT number, first_message FROM turns WHERE session_key = ? AND turn_id = ? AND number IS NOT NULL;
+
+-- name: fork_session
+-- A session like another one as it was before a turn.
+INSERT INTO sessions (session_id, incarnation, fingerprint, flow_type, app_name, user_id, status, await_step_id,
+                      event_capacity, turn_count, message_count, step_count, input_tokens, output_tokens, model_calls,
+                      created_at_ms, updated_at_ms, fence)
+SELECT ?2, ?3, ?4, s.flow_type, s.app_name, s.user_id, 'idle', ?5, s.event_capacity, ?6 - 1, ?7, 1,
+       (SELECT coalesce(sum(t.input_tokens), 0) FROM turns AS t WHERE t.session_key = ?1 AND t.number < ?6),
+       (SELECT coalesce(sum(t.output_tokens), 0) FROM turns AS t WHERE t.session_key = ?1 AND t.number < ?6),
+       (SELECT coalesce(sum(t.model_calls), 0) FROM turns AS t WHERE t.session_key = ?1 AND t.number < ?6),
+       ?8, ?8, (SELECT CAST(value AS INTEGER) FROM meta WHERE name = 'fence_floor')
+FROM sessions AS s WHERE s.session_key = ?1;
+
+-- name: fork_turns
+-- The turns before a number, for another session.
+INSERT INTO turns (session_key, turn_id, number, status, started_at_ms, ended_at_ms, first_message, first_step,
+                   input_tokens, output_tokens, model_calls, error, message, shared_state)
+SELECT ?2, turn_id, number, status, started_at_ms, ended_at_ms, first_message, 0,
+       input_tokens, output_tokens, model_calls, error, message, shared_state
+FROM turns WHERE session_key = ?1 AND number < ?3 ORDER BY number;
+
+-- name: fork_messages
+-- The messages before a position, for another session that has their turns.
+INSERT INTO messages (session_key, position, turn_key, role, author, tool_name, tool_call_id, images, created_at_ms, text, item)
+SELECT ?2, m.position, copy.turn_key, m.role, m.author, m.tool_name, m.tool_call_id, m.images, m.created_at_ms, m.text, m.item
+FROM messages AS m
+JOIN turns AS t ON t.turn_key = m.turn_key
+JOIN turns AS copy ON copy.session_key = ?2 AND copy.turn_id = t.turn_id
+WHERE m.session_key = ?1 AND m.position < ?3;
+
+-- name: fork_state
+-- The values that a session's keys had before a turn, for another session.
+INSERT INTO session_state (session_key, name, turn_number, leg, value)
+SELECT ?2, name, turn_number, leg, value FROM session_state WHERE session_key = ?1 AND turn_number < ?3;
+
+-- name: fork_payloads
+-- Another session refers to the same long texts.
+INSERT INTO payload_refs (session_key, sha256) SELECT ?2, sha256 FROM payload_refs WHERE session_key = ?1;
+
+-- name: last_turn_before
+-- The id of the last turn before a number.
+SELECT turn_id FROM turns WHERE session_key = ? AND number < ? ORDER BY number DESC LIMIT 1;

@@ -45,6 +45,7 @@ _LIST_BY_STATUS = sql("list_by_status")
 _LIST_BY_USER = sql("list_by_user")
 _MESSAGES = sql("messages")
 _MODEL_CALLS_OF_TURN = sql("model_calls_of_turn")
+_NEWEST_EVENT = sql("newest_event")
 _OLDEST_EVENT = sql("oldest_event")
 _QUESTIONS_OF_TURN = sql("questions_of_turn")
 _RING = sql("ring")
@@ -92,6 +93,7 @@ def _snapshot(row: rows.Row, where: str, connection: sqlite3.Connection, session
     error: ErrorInfo | None = error_from_json(blocked, where)
     if error is None and turn is not None and turn.status is TurnStatus.FAILED:
         error = turn.error
+    newest = connection.execute(_NEWEST_EVENT, (key,)).fetchone()
     return AgentSnapshot(
         session_id=session_id,
         flow_type=flow_type,
@@ -107,6 +109,7 @@ def _snapshot(row: rows.Row, where: str, connection: sqlite3.Connection, session
         state=own_state(connection, key, session_id, CURRENT) | shared_state(connection, app_name, user_id),
         error=error,
         served=bool(served),
+        cursor=None if newest is None else cursor_for(*newest),
         created_at=to_datetime(created),
         updated_at=to_datetime(updated),
     )

@@ -254,7 +254,7 @@ def late_question(row: Row, where: str) -> LateQuestion:
 
 
 def recorded_call(row: Row, where: str, connection: sqlite3.Connection) -> tuple[Any, ...]:
-    """The request of a call, its approval and its record."""
+    """The request of a call, its approval, its record, and what it did before it asked."""
     request, _, _, _, _, _, record, sequence, settled, error, outcome, *rest = row
     answered, response, kind, _, asked, call_id = rest
     return (
@@ -270,6 +270,7 @@ def recorded_call(row: Row, where: str, connection: sqlite3.Connection) -> tuple
             error=error_from_json(error, where),
             settled_at_ms=settled,
         ),
+        None if asked is None else load(connection, asked, where),
     )
 
 

@@ -25,23 +25,25 @@ from perdure.session.model import (
     StepRecord,
     UserMessage,
 )
-from perdure.session.runner import RecordedCall, RecordedTurn
+from perdure.session.runner import NewMessage, RecordedCall, RecordedTurn
 from perdure.store.base import (
     Change,
     ClaimedSession,
     DueSession,
     EventBatch,
+    Fork,
     GivenAnswer,
     InboxItem,
     Lease,
     Listener,
+    NewFork,
     NewSession,
     Request,
     SessionFilter,
     SessionWrite,
     Worker,
 )
-from perdure.store.sqlite import answers, client, reading, workers
+from perdure.store.sqlite import answers, branches, client, reading, workers
 from perdure.store.sqlite.commit import check_lease, commit
 from perdure.store.sqlite.errors import translate
 from perdure.store.sqlite.locks import WorkerLocks
@@ -135,6 +137,18 @@ class SqliteStore:
         self._locks.close()
         self._commits = writer.commits
 
+    def abandon(self) -> None:
+        """Lets go of everything although the event loop in which the store was opened is gone.  Blocks."""
+        if self._open is None:
+            return
+        writer, readers, notices = self._open
+        self._open = None
+        writer.stop()
+        readers.stop()
+        notices.close()
+        self._locks.close()
+        self._commits = writer.commits
+
     @property
     def _writer(self) -> Writer:
         return self._opened()[0]
@@ -205,10 +219,25 @@ class SqliteStore:
         )
 
     async def answer_interrupts(
-        self, session_id: str, given: Mapping[str, GivenAnswer], request: Request, now_ms: int, *, turn_id: str
+        self,
+        session_id: str,
+        given: Mapping[str, GivenAnswer],
+        request: Request,
+        now_ms: int,
+        *,
+        turn_id: str,
+        whole: bool = True,
     ) -> Sequence[Interrupt]:
         """See ``SessionStore``."""
-        return await self._writer.submit(answers.answer_interrupts(session_id, given, request, now_ms, turn_id))
+        return await self._writer.submit(answers.answer_interrupts(session_id, given, request, now_ms, turn_id, whole))
+
+    async def append_message(self, session_id: str, turn_id: str, message: NewMessage, now_ms: int) -> None:
+        """See ``SessionStore``."""
+        await self._writer.submit(branches.append_message(session_id, turn_id, message, now_ms))
+
+    async def fork_session(self, source_id: str, new: NewFork, now_ms: int) -> Fork:
+        """See ``SessionStore``."""
+        return await self._writer.submit(branches.fork_session(source_id, new, now_ms))
 
     async def delete_session(self, session_id: str) -> None:
         """See ``SessionStore``."""

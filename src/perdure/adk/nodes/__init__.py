@@ -1,0 +1,1 @@
+"""Nodes of workflows: their functions as steps, what those gave, limits, retries, and the gaps between nodes."""
