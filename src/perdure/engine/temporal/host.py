@@ -156,8 +156,7 @@ class HostedSession(SessionActor):
         if step.begun:
             step.resumed.set()
         else:
-            step.begun = True
-            self._running.run(step.command, step.book)
+            self._begin_up_to(step)
         try:
             pause = await step.attempt
         finally:
@@ -165,6 +164,18 @@ class HostedSession(SessionActor):
         if pause is not None:
             raise AttemptOver(pause)
         return self.report()
+
+    def _begin_up_to(self, last: _Step) -> None:
+        """Begins a step, and before it what was commanded before it: parallel calls begin in order, as in ADK itself.
+
+        Temporal hands activities out in any order.  The one of a step that has begun by then finds it so.
+        """
+        for step in self._steps.values():
+            if not step.begun:
+                step.begun = True
+                self._running.run(step.command, step.book)
+            if step is last:
+                return
 
     def _ensure_here(self) -> None:
         if self._ended:
