@@ -1,4 +1,9 @@
-"""An engine on a fresh SQLite file, with a play for an agent: the local one, and Temporal's."""
+"""Engines with a play for an agent, in this process (``stage``) or in several (``world``).
+
+Whatever an engine does is shown over both, and whatever a store has a part in over both stores.  Each test runs over
+the local engine and a SQLite file; beside that, those in one process run over Temporal, and those in several over
+PostgreSQL with either engine.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +14,19 @@ from pathlib import Path
 
 import pytest
 from tests.support.play import PlayRunner, Script
-from tests.support.temporal_server import TemporalServer
 from tests.support.troupe import World
 
 from perdure import AgentSessionClient, Engine, StepRecord, TemporalOptions, WorkerOptions, open_engine
 from perdure.session.runner import AgentSessionFlow
+
+STAGES = ("local-sqlite", "temporal-sqlite")
+WORLDS = ("local-sqlite", "local-postgresql", "temporal-postgresql")
+
+local_only = pytest.mark.parametrize("world", ["local-sqlite", "local-postgresql"], indirect=True)
+"""For what holds of the local engine only, or takes too long to be shown over both."""
+
+over_sqlite = pytest.mark.parametrize("world", ["local-sqlite", "temporal-sqlite"], indirect=True)
+"""For what turns the clock of leases, which PostgreSQL keeps by itself."""
 
 
 @dataclass
@@ -39,25 +52,23 @@ class Stage:
         )
 
 
-@pytest.fixture(params=["local", "temporal"])
+@pytest.fixture(params=STAGES)
 def stage(tmp_path: Path, request: pytest.FixtureRequest) -> Stage:
-    if request.param == "local":
-        return Stage(tmp_path / "play.db")
-    server: TemporalServer = request.getfixturevalue("temporal_server")
-    return Stage(tmp_path / "play.db", temporal=server.address, prefix=server.new_prefix())
+    stage = Stage(tmp_path / "play.db")
+    if request.param.startswith("temporal"):
+        server = request.getfixturevalue("temporal_server")
+        stage.temporal, stage.prefix = server.address, server.new_prefix()
+    return stage
 
 
-@pytest.fixture(params=["local", "temporal"])
+@pytest.fixture(params=WORLDS)
 def world(tmp_path: Path, request: pytest.FixtureRequest) -> World:
-    """A world whose engines are local, or Temporal's."""
     world = World(tmp_path)
-    return world if request.param == "local" else world.move_to_temporal(request.getfixturevalue("temporal_server"))
-
-
-@pytest.fixture
-def local_world(tmp_path: Path) -> World:
-    """For what takes too long to be shown over both."""
-    return World(tmp_path)
+    if request.param.endswith("postgresql"):
+        world.move_to_postgres(request.getfixturevalue("postgres"))
+    if request.param.startswith("temporal"):
+        world.move_to_temporal(request.getfixturevalue("temporal_server"))
+    return world
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from tests.engine.conftest import over_sqlite
 from tests.engine.test_worker_outlives import RENEWS_SOON, declare_dead
 from tests.support.session_rules import DELTAS, ENDED, check_events, check_rules, read_stored
 from tests.support.troupe import World, hub_of
@@ -46,8 +47,8 @@ def durable(events: Sequence[AgentEvent]) -> list[str]:
     return [f"{event.cursor} {event.type.value}" for event in events if event.type not in DELTAS]
 
 
-async def test_readers_in_other_processes_miss_nothing_while_owners_are_killed(local_world: World) -> None:
-    world = local_world
+async def test_readers_in_other_processes_miss_nothing_while_owners_are_killed(tmp_path: Path) -> None:
+    world = World(tmp_path)
     async with world.engine() as engine, world.engine() as another:
         client = AgentSessionClient(engine, "Play")
         for turn in range(TURNS):
@@ -75,6 +76,7 @@ async def test_readers_in_other_processes_miss_nothing_while_owners_are_killed(l
         assert [event.cursor for event in seen] == [event.cursor for event in stored.events]
 
 
+@over_sqlite
 async def test_a_reader_beside_the_owner_misses_nothing_when_the_owner_changes(world: World) -> None:
     flow = world.flow()
     text = "model model read:a model par:b model model"
@@ -131,8 +133,8 @@ async def test_a_reader_that_falls_behind_costs_no_memory_and_misses_nothing(
         assert not hub_of(engine)._readers, "a reader that leaves leaves nothing behind"
 
 
-async def test_a_ring_that_no_longer_reaches_back_says_so(local_world: World) -> None:
-    world = local_world
+async def test_a_ring_that_no_longer_reaches_back_says_so(tmp_path: Path) -> None:
+    world = World(tmp_path)
     flow = replace(world.flow(), event_stream_capacity_bytes=4000)
     async with world.engine(flow) as engine, engine.worker():
         client = AgentSessionClient(engine, flow)
@@ -165,8 +167,8 @@ async def test_the_stream_of_a_session_that_is_deleted_ends_with_an_error(world:
             await client.wait("s")
 
 
-async def test_a_text_that_is_no_cursor_is_refused(local_world: World) -> None:
-    world = local_world
+async def test_a_text_that_is_no_cursor_is_refused(tmp_path: Path) -> None:
+    world = World(tmp_path)
     async with world.engine() as engine:
         client = AgentSessionClient(engine, "Play")
         await client.start_session("s")

@@ -20,6 +20,7 @@ from time import monotonic
 from unittest.mock import patch
 
 from tests.support.play import FAST_RETRY, Play, PlayCall, PlayRunner, asks
+from tests.support.postgres import Server
 from tests.support.temporal_server import TemporalServer
 
 from perdure import (
@@ -39,9 +40,16 @@ from perdure.engine.crew import Crew
 from perdure.engine.feed import FeedHub
 from perdure.engine.hosting import HostingEngine
 from perdure.engine.temporal.options import TemporalOptions
+from perdure.store.postgres import PostgresStore, notices
 from perdure.testing import WorkerChild
 
+ADDRESS_VARIABLE = "PERDURE_TEST_ADDRESS"
+HURRY_VARIABLE = "PERDURE_TEST_HURRY"
+
 A_WHILE = "~"
+ADDRESS = "address"
+"""Holds the address of the store, if that is no file in the folder."""
+
 TEMPORAL = "temporal.txt"
 """Holds the address of Temporal's server, and the prefix to use there."""
 
@@ -70,6 +78,13 @@ class World:
     @property
     def database(self) -> Path:
         return self.folder / "play.db"
+
+    @property
+    def address(self) -> str:
+        """Of the store: a SQLite file in the folder, unless the test has said otherwise."""
+        said = self.folder / ADDRESS
+        here = os.environ.get(ADDRESS_VARIABLE)
+        return here or (said.read_text() if said.exists() else f"sqlite:///{self.database}")
 
     def note(self, line: str) -> None:
         """Adds a line; whole, whoever else writes."""
@@ -165,12 +180,17 @@ class World:
         return AgentSessionFlow("Play", PlayRunner(self.script), "Play", interrupt_deadline=deadline)
 
     def engine(self, *flows: AgentSessionFlow, options: WorkerOptions | None = None) -> Engine:
-        store, temporal = f"sqlite:///{self.database}", self.folder / TEMPORAL
+        temporal = self.folder / TEMPORAL
         if not temporal.exists():
-            return open_engine(store, flows=flows, durability="process", options=options)
-        address, prefix = temporal.read_text().split()
-        at = TemporalOptions(prefix=prefix)
-        return open_engine(address, store=store, flows=flows, durability="process", options=options, temporal=at)
+            return open_engine(self.address, flows=flows, durability="process", options=options)
+        server, prefix = temporal.read_text().split()
+        at, store = TemporalOptions(prefix=prefix), self.address
+        return open_engine(server, store=store, flows=flows, durability="process", options=options, temporal=at)
+
+    def move_to_postgres(self, server: Server) -> World:
+        """Has all engines of this world from now on keep their sessions on a server."""
+        (self.folder / ADDRESS).write_text(server.address(server.empty_schema()))
+        return self
 
     def move_to_temporal(self, server: TemporalServer) -> World:
         """Has all engines of this world from now on on a server."""
@@ -178,10 +198,21 @@ class World:
         return self
 
     def worker(
-        self, *, lease: float = 10, grace: float = 30, linger: float = 60, max_sessions: int = 200
+        self,
+        *,
+        lease: float = 10,
+        grace: float = 30,
+        linger: float = 60,
+        max_sessions: int = 200,
+        address: str | None = None,
     ) -> WorkerChild:
-        """A worker process, to be entered; it prints ``ready``, ``told`` (to leave), and ``left``."""
-        return WorkerChild.of(serve, str(self.folder), lease, grace, linger, max_sessions)
+        """A worker process, to be entered; it prints ``ready``, ``told`` (to leave), and ``left``.
+
+        Args:
+            address: how it reaches the store, if not as all others do; it then soon gives up waiting for an answer.
+        """
+        environment = {} if address is None else {ADDRESS_VARIABLE: address, HURRY_VARIABLE: "1"}
+        return WorkerChild.of(serve, str(self.folder), lease, grace, linger, max_sessions, environment=environment)
 
 
 @dataclass(frozen=True)
@@ -203,6 +234,12 @@ async def serve(folder: str, lease: float, grace: float, linger: float, max_sess
         linger=timedelta(seconds=linger),
         drain_grace=timedelta(seconds=grace),
     )
+
+    if HURRY_VARIABLE in os.environ:
+        notices.SAFETY_POLL = 0.1
+        defaults = PostgresStore.__init__.__kwdefaults__
+        assert defaults is not None
+        defaults["patience"] = 1.0
 
     drain = Crew.drain
 

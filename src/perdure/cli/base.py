@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import shlex
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable
 from contextlib import asynccontextmanager
@@ -15,11 +14,12 @@ from click.core import ParameterSource
 
 from perdure.client import AgentSessionClient
 from perdure.engine.base import Engine
-from perdure.engine.open import open_engine, sqlite_path
+from perdure.engine.open import open_engine
 from perdure.engine.temporal.options import TEMPORAL_PREFIX
 from perdure.engine.worker import WorkerOptions
 from perdure.errors import ERROR_TABLE, PerdureError, StoreUnavailable, UsageError
 from perdure.session.runner import AgentSessionFlow
+from perdure.store.opening import SQLITE_PREFIX, is_made, without_password
 
 DEFAULT_ENGINE = "sqlite:///perdure.db"
 ENGINE_VARIABLE = "PERDURE_ENGINE"
@@ -139,10 +139,10 @@ def engine_arguments() -> list[str]:
     context = click.get_current_context()
     arguments: list[str] = []
     if context.get_parameter_source("address") is ParameterSource.COMMANDLINE:
-        arguments += ["--engine", str(context.params["address"])]
+        arguments += ["--engine", without_password(str(context.params["address"]))]
     store, typed = _store()
     if store is not None and typed:
-        arguments += ["--store", store]
+        arguments += ["--store", without_password(store)]
     return arguments
 
 
@@ -159,12 +159,13 @@ async def open_existing(address: str) -> AsyncGenerator[Engine, None]:
         StoreUnavailable: there is no store at the address.
         UsageError, StoreError
     """
-    path = sqlite_path(_kept_at(address))
-    if not os.path.exists(path):  # noqa: ASYNC240 - nothing else runs yet
+    kept_at = _kept_at(address)
+    if not is_made(kept_at):  # It blocks, and nothing else runs yet.
+        place = without_password(kept_at).removeprefix(SQLITE_PREFIX)
         raise StoreUnavailable(
-            f"there is no {path}, so no session either. Name the store with --engine or {ENGINE_VARIABLE}, or start a "
+            f"there is no {place}, so no session either. Name the store with --engine or {ENGINE_VARIABLE}, or start a "
             "session with 'perdure chat'",
-            address=address,
+            address=without_password(kept_at),
         )
     async with open_at(address) as engine:
         yield engine

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from perdure.clock import Clock, SystemClock
 from perdure.engine.base import Engine
@@ -14,16 +13,10 @@ from perdure.engine.worker import WorkerOptions
 from perdure.errors import UsageError
 from perdure.ids import IdSource, RandomIds
 from perdure.session.runner import AgentSessionFlow
-from perdure.store.base import SessionStore
-from perdure.store.sqlite import SqliteStore
+from perdure.store.opening import Durability, new_store, without_password
 
 if TYPE_CHECKING:
     from perdure.engine.temporal.engine import TemporalEngine
-
-Durability = Literal["power", "process"]
-"""What a finished write survives: a power failure of the machine, or only the death of the process."""
-
-SQLITE_PREFIX = "sqlite:///"
 
 
 def open_engine(
@@ -41,25 +34,30 @@ def open_engine(
 
     Args:
         address: ``sqlite:///support.db`` (relative to the working directory), ``sqlite:////var/lib/support.db``
-            (absolute); or ``temporal://HOST:PORT/NAMESPACE``, of which what is left out comes from Temporal's own
-            environment (``TEMPORAL_ADDRESS``, ``TEMPORAL_NAMESPACE``, its configuration file).
+            (absolute); ``postgresql://user:password@host/database`` (workers on any number of hosts; needs
+            ``perdure[postgres]``); or ``temporal://HOST:PORT/NAMESPACE`` (needs ``perdure[temporal]``), of which what
+            is left out comes from Temporal's own environment (``TEMPORAL_ADDRESS``, ``TEMPORAL_NAMESPACE``, its
+            configuration file).
         flows: the agents that this process knows.  Without any it can read, send and answer, but not work.
         store: with ``temporal://``, where the sessions are kept: an address as above, but not of Temporal.
-        durability: ``"power"`` flushes each write to the disk; ``"process"`` leaves that to the operating system.
+        durability: ``"power"`` flushes each write to the disk; ``"process"`` leaves that to the operating system, or
+            to PostgreSQL's background.
         options: how workers behave.
         temporal: with ``temporal://``: credentials, and the names of its task queues.
         clock, ids: for tests.
 
     Raises:
-        UsageError: the address is of no known kind; or the store is missing, or there is one too many; or what
-            ``perdure[temporal]`` installs is missing.
+        UsageError: the address is of no known kind; or the store is missing, or there is one too many; or what the
+            engine or the store needs is not installed.
     """
     clock = clock or SystemClock()
     ids = ids or RandomIds()
     if not address.startswith(TEMPORAL_PREFIX):
         if store is not None or temporal is not None:
-            raise UsageError(f"store and temporal belong to temporal://; {address!r} is the store itself")
-        kept = _store_at(address, durability=durability, clock=clock, ids=ids)
+            raise UsageError(
+                f"store and temporal belong to temporal://; {without_password(address)!r} is the store itself"
+            )
+        kept = new_store(address, durability=durability, clock=clock, ids=ids)
         return LocalEngine(kept, flows, clock=clock, ids=ids, options=options)
     where = parse_address(address)
     if store is None:
@@ -68,7 +66,7 @@ def open_engine(
             "store='sqlite:///support.db'",
             address=address,
         )
-    kept = _store_at(store, durability=durability, clock=clock, ids=ids)
+    kept = new_store(store, durability=durability, clock=clock, ids=ids)
     engine = _temporal_engine()
     return engine(where, kept, flows, clock=clock, ids=ids, options=options, temporal=temporal)
 
@@ -81,22 +79,3 @@ def _temporal_engine() -> type[TemporalEngine]:
             raise
         raise UsageError("the Temporal engine needs the package temporalio: pip install 'perdure[temporal]'") from error
     return TemporalEngine
-
-
-def _store_at(address: str, *, durability: Durability, clock: Clock, ids: IdSource) -> SessionStore:
-    return SqliteStore(sqlite_path(address), durability=durability, clock=clock, ids=ids)
-
-
-def sqlite_path(address: str) -> str:
-    """The file that a ``sqlite:///`` address names.
-
-    Raises:
-        UsageError: the address is of another kind, or names no file.
-    """
-    path = address.removeprefix(SQLITE_PREFIX)
-    if path == address or not Path(path).name or path == ":memory:":
-        raise UsageError(
-            f"{address!r} is no address of an engine; use sqlite:///FILE, for example sqlite:///support.db",
-            address=address,
-        )
-    return path

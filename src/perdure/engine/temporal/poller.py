@@ -26,10 +26,14 @@ class Poller:
 
     async def stop(self) -> None:
         """Asks for no more; what is under way is cancelled, or over by now."""
+        ends: list[asyncio.Task[None]] = [self._polling]
         if self._worker is not None:
-            await self._worker.shutdown()
-        self._polling.cancel()
-        await asyncio.gather(self._polling, return_exceptions=True)
+            ends.append(asyncio.create_task(self._worker.shutdown(), name="perdure end of polling"))
+            # One whose polling was cut off never says that it has shut down.
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        for end in ends:
+            end.cancel()
+        await asyncio.gather(*ends, return_exceptions=True)
 
     async def _poll(self) -> None:
         failures = 0
