@@ -51,9 +51,15 @@ def house(tmp_path: Path, temporal_server: TemporalServer) -> Playhouse:
     return Playhouse(f"sqlite:///{tmp_path / 'play.db'}", temporal_server, temporal_server.new_prefix())
 
 
+over_both_stores = pytest.mark.parametrize("world", ["sqlite", "postgresql"], indirect=True)
+
+
 @pytest.fixture
-def world(tmp_path: Path, temporal_server: TemporalServer) -> World:
-    return World(tmp_path).move_to_temporal(temporal_server)
+def world(tmp_path: Path, temporal_server: TemporalServer, request: pytest.FixtureRequest) -> World:
+    world = World(tmp_path).move_to_temporal(temporal_server)
+    if getattr(request, "param", "sqlite") == "postgresql":
+        world.move_to_postgres(request.getfixturevalue("postgres"))
+    return world
 
 
 def link_of(engine: Engine) -> TemporalLink:

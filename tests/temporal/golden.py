@@ -15,7 +15,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from tests.support.play import FAST_RETRY, Play, PlayCall, PlayRunner
+from tests.support.play import FAST_RETRY, Play, PlayCall, PlayRunner, asks
 from tests.support.temporal_server import TemporalServer, running_server
 
 from perdure import (
@@ -45,17 +45,25 @@ async def moody(call_id: str, attempt: int) -> object:
     return call_id
 
 
+async def asking(call_id: str, attempt: int) -> object:
+    return call_id if attempt > 1 else asks()
+
+
 async def endless(call_id: str, attempt: int) -> object:
     return await asyncio.Event().wait()
 
 
 async def play(play: Play) -> None:
     """Does what the message says."""
-    for number, word in enumerate(play.start.message.text.split()):
+    words = play.start.message.text.split()
+    if play.start.leg > 1:
+        words = words[words.index("leg") + 1 :]
+    for number, word in enumerate(words):
         calls = {
             "read": {"read": PlayCall("read", quick)},
             "write": {"write": PlayCall("write", quick, WRITE)},
             "moody": {"moody": PlayCall("moody", moody, retry=FAST_RETRY)},
+            "half": {"half": PlayCall("half", asking, WRITE)},
             "ask": {"ask": PlayCall("ask", quick, WRITE, InterruptKind.APPROVAL)},
             "par": {name: PlayCall(name, quick, effect) for name, effect in (("a", ToolEffect.READ), ("b", WRITE))},
             "endless": {"endless": PlayCall("endless", endless), "other": PlayCall("other", endless, WRITE)},
@@ -65,6 +73,11 @@ async def play(play: Play) -> None:
             await play.tools(f"m{number}", {f"{number}.{name}": call for name, call in calls.items()})
         if word == "question":
             await play.ask(f"{number}.q")
+        if word == "late":
+            play.ask_later(f"{number}.later")
+        if word == "leg":
+            play.ask_next(f"{number}.next")
+            return
         if word == "fail":
             raise RuntimeError("the play fails")
     play.say("done")
@@ -121,6 +134,18 @@ class Scenes:
                     await client.resolve_interrupt(name, asked.interrupt_id, approved=True)
             await client.wait(name, timeout=30)
 
+    async def questions(self, name: str) -> None:
+        """A call that asks in the middle, a question that the turn does not wait for, and a second leg."""
+        async with self.engine() as engine, engine.worker():
+            client = await self._say(engine, name, "half late leg read")
+            for _ in range(3):
+                asked = (await client.wait(name, timeout=30)).pending_interrupts[-1]
+                if asked.kind.takes_value:
+                    await client.answer_question(name, asked.interrupt_id, "yes")
+                else:
+                    await client.resolve_interrupt(name, asked.interrupt_id, approved=True)
+            await client.wait(name, timeout=30)
+
     async def a_deadline(self, name: str) -> None:
         async with self.engine(deadline=timedelta(seconds=2)) as engine, engine.worker():
             client = await self._say(engine, name, "ask")
@@ -159,7 +184,7 @@ class Scenes:
 
 
 def scenes(stage: Scenes) -> dict[str, Callable[[str], Awaitable[None]]]:
-    names = ("a_turn", "a_failure", "answers", "a_deadline", "a_cancel", "a_new_worker", "a_long_one")
+    names = ("a_turn", "a_failure", "answers", "questions", "a_deadline", "a_cancel", "a_new_worker", "a_long_one")
     return {name: getattr(stage, name) for name in names}
 
 

@@ -8,7 +8,7 @@ import pytest
 from tests.support.session_rules import check_rules, read_stored
 from tests.support.temporal_server import TemporalServer
 from tests.support.troupe import World, serve, until_status
-from tests.temporal.conftest import events_of
+from tests.temporal.conftest import events_of, over_both_stores
 
 from perdure import AgentSessionClient, Engine, SessionStatus, TurnStatus
 from perdure.faults import DurableWrite, FaultPoint, Moment
@@ -30,6 +30,7 @@ LOST = (
 """Where the write has begun, or may have, and has no record."""
 
 
+@over_both_stores
 @pytest.mark.parametrize("point", POINTS, ids=str)
 async def test_a_worker_that_dies_at_a_write_is_replaced(world: World, point: FaultPoint) -> None:
     """What is recorded is not done again, and a write that may have happened is never repeated silently (J2, J10)."""
@@ -53,6 +54,7 @@ async def test_a_worker_that_dies_at_a_write_is_replaced(world: World, point: Fa
         assert outcome == ("outcome_unknown" if lost else "succeeded")
 
 
+@over_both_stores
 async def test_a_server_that_starts_again_finds_everything_as_it_was(
     world: World, temporal_server: TemporalServer
 ) -> None:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from datetime import timedelta
 
 from temporalio.worker import Worker
 
 from perdure.engine.trouble import pause_after
+
+PATIENCE = timedelta(seconds=5)
+"""How long a worker may take to shut down.  One whose own tasks were cut off, with all of its loop, never does."""
 
 
 class Poller:
@@ -29,8 +33,7 @@ class Poller:
         ends: list[asyncio.Task[None]] = [self._polling]
         if self._worker is not None:
             ends.append(asyncio.create_task(self._worker.shutdown(), name="perdure end of polling"))
-            # One whose polling was cut off never says that it has shut down.
-            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(ends, timeout=PATIENCE.total_seconds(), return_when=asyncio.FIRST_COMPLETED)
         for end in ends:
             end.cancel()
         await asyncio.gather(*ends, return_exceptions=True)
