@@ -164,6 +164,8 @@ class SessionWorkflow:
         """Reduces what the host applied, as soon as all before it is here."""
         if report.epoch < self._epoch or (report.epoch == self._epoch and self._queue is None):
             return  # Its worker does not have the session any more.
+        if report.epoch == self._epoch and report.first < self._expected:
+            return  # A signal that seemed to have got lost was sent twice.
         if report.inputs or report.left:
             self._early[report.epoch, report.first] = report
         elif report.first == self._expected:
