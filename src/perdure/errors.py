@@ -37,6 +37,9 @@ This module imports nothing of ours.  The tree::
         ├── StoreFull
         ├── StoreUnavailable            cannot be opened or reached
         ├── StoreAccessDenied           the server does not let this user in
+        ├── StoreInUse                  workers serve what has to stand still
+        ├── StoreMoved                  another store took its place
+        ├── StoreUnfinished             a copy that is not whole yet
         └── StoreCorrupt
 
 ``ToolExecutionError`` stands beside the tree: a *tool* raises it, to report a failure that the model should see and
@@ -288,6 +291,24 @@ class StoreAccessDenied(StoreError):
     code = "store_access_denied"
 
 
+class StoreInUse(StoreError):
+    """Workers serve a store that has to stand still.  Facts: ``workers`` (their ids)."""
+
+    code = "store_in_use"
+
+
+class StoreMoved(StoreError):
+    """Another store took its place.  Facts: ``moved_to`` (an address)."""
+
+    code = "store_moved"
+
+
+class StoreUnfinished(StoreError):
+    """The store is a copy that is not whole yet.  Facts: ``copy_of`` (an address)."""
+
+    code = "store_unfinished"
+
+
 class StoreCorrupt(StoreError):
     """The store holds something that cannot be read.  Facts: ``where``."""
 
@@ -343,6 +364,9 @@ ERROR_TABLE: dict[str, ErrorMapping] = {
     StoreFull.code: ErrorMapping(507, 8, "store"),
     StoreUnavailable.code: ErrorMapping(503, 8, "store"),
     StoreAccessDenied.code: ErrorMapping(503, 8, "store"),
+    StoreInUse.code: ErrorMapping(503, 8, "store"),
+    StoreMoved.code: ErrorMapping(410, 8, "store"),
+    StoreUnfinished.code: ErrorMapping(503, 8, "store"),
     StoreCorrupt.code: ErrorMapping(500, 8, "store"),
 }
 """Stable code -> how it appears outside.  Each code has a row; a test holds the two together."""

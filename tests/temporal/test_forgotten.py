@@ -18,7 +18,7 @@ async def forget(engine: TemporalEngine, session_id: str) -> None:
     """What a client does that dies between the store and Temporal."""
 
 
-async def test_a_message_of_which_temporal_was_not_told_is_found(
+async def test_j16_a_message_of_which_temporal_was_not_told_is_found(
     house: Playhouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def script(play: Play) -> None:
@@ -61,7 +61,7 @@ async def test_an_answer_and_a_cancel_of_which_temporal_was_not_told_are_found(
 
 
 @pytest.mark.parametrize("how", ["terminate", "cancel"])
-async def test_a_session_goes_on_whose_workflow_somebody_ended(world: World, how: str) -> None:
+async def test_j16_a_session_goes_on_whose_workflow_somebody_ended(world: World, how: str) -> None:
     flow = world.flow()
     async with world.engine(flow) as engine, engine.worker():
         client = AgentSessionClient(engine, flow)

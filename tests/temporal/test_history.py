@@ -20,7 +20,7 @@ async def small(call_id: str, attempt: int) -> object:
     return "x"
 
 
-async def test_nothing_that_a_user_a_model_or_a_tool_said_goes_into_the_history(house: Playhouse) -> None:
+async def test_j17_nothing_that_a_user_a_model_or_a_tool_said_goes_into_the_history(house: Playhouse) -> None:
     async def script(play: Play) -> None:
         await play.model("m1", BIG)
         await play.tools("m1", {"c1": PlayCall("look", big), "c2": PlayCall("look", big)})

@@ -142,7 +142,7 @@ async def begun(engine: Engine) -> None:
         await asyncio.sleep(0.01)
 
 
-async def test_a_history_that_todays_workflow_does_not_repeat_is_given_up_for_a_new_one(house: Playhouse) -> None:
+async def test_j16_a_history_that_todays_workflow_does_not_repeat_is_given_up_for_a_new_one(house: Playhouse) -> None:
     flow = house.flow(script)
     async with house.engine(flow) as engine:
         client, link = AgentSessionClient(engine, flow), link_of(engine)

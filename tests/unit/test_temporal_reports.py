@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -28,7 +29,7 @@ def reports_of(inputs: Sequence[Input], cuts: Sequence[int]) -> list[Report]:
     ends = sorted({cut % (len(inputs) + 1) for cut in cuts} | {0, len(inputs)})
     return [
         Report(EPOCH, first, [pack(one) for one in inputs[first:end]], deadline_ms=1000 + first)
-        for first, end in zip(ends, ends[1:], strict=False)
+        for first, end in pairwise(ends)
     ]
 
 

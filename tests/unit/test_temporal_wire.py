@@ -42,7 +42,7 @@ def test_what_is_as_by_default_costs_nothing() -> None:
     }
 
 
-def test_of_an_error_only_the_code_goes_along() -> None:
+def test_j17_of_an_error_only_the_code_goes_along() -> None:
     secret = ErrorInfo(code="KeyError", message="no customer 4711", facts={"customer": 4711})
     packed = pack(ModelStepSettled("s", ModelFailed(secret)))
     assert "4711" not in json.dumps(packed)

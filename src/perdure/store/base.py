@@ -160,7 +160,8 @@ class SessionStore(Protocol):
         """Opens or creates the store and brings its schema up to date.
 
         Raises:
-            StoreNotOurs, StoreTooNew, StoreBusy, StoreReadOnly, StoreFull, StoreUnavailable
+            StoreNotOurs, StoreTooNew, StoreBusy, StoreReadOnly, StoreFull, StoreUnavailable, StoreMoved,
+            StoreUnfinished
         """
         ...
 
@@ -168,15 +169,15 @@ class SessionStore(Protocol):
         """Finishes the writes that were handed in, and lets go of everything."""
         ...
 
-    async def store_id(self) -> str:
-        """What tells this store from every other; made once, when it is first asked for, and kept."""
-        ...
-
     def abandon(self) -> None:
         """Lets go of everything although the event loop in which the store was opened is gone.  Blocks.
 
         What was handed in and not finished is as if the process had died.
         """
+        ...
+
+    async def store_id(self) -> str:
+        """What tells this store from every other; made once, when it is first asked for, and kept."""
         ...
 
     def listen(self, listener: Listener) -> Callable[[], None]:

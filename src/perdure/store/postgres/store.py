@@ -110,7 +110,8 @@ class PostgresStore(SqlStore):
         """Connects, and creates the tables or brings them up to date.
 
         Raises:
-            StoreNotOurs, StoreTooNew, StoreBusy, StoreReadOnly, StoreAccessDenied, StoreFull, StoreUnavailable
+            StoreNotOurs, StoreTooNew, StoreBusy, StoreReadOnly, StoreAccessDenied, StoreFull, StoreUnavailable,
+            StoreMoved, StoreUnfinished
         """
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(None, prepare, self._database, released_schema(), self._clock.now_ms())

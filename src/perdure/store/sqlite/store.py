@@ -82,7 +82,8 @@ class SqliteStore(SqlStore):
         """Opens or creates the file and brings its schema up to date.
 
         Raises:
-            StoreNotOurs, StoreTooNew, StoreBusy, StoreReadOnly, StoreFull, StoreUnavailable
+            StoreNotOurs, StoreTooNew, StoreBusy, StoreReadOnly, StoreFull, StoreUnavailable, StoreMoved,
+            StoreUnfinished
         """
         loop = asyncio.get_running_loop()
         now_ms = self._clock.now_ms()
