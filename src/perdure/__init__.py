@@ -6,10 +6,13 @@ The names here are the public API; ``perdure.adk`` has what needs google-adk, ``
 from perdure.client import AgentSessionClient
 from perdure.engine.base import Engine
 from perdure.engine.open import open_engine
+from perdure.engine.temporal.options import TemporalOptions, TemporalTls
 from perdure.engine.worker import WorkerOptions
 from perdure.errors import (
     Conflict,
+    EngineAccessDenied,
     EngineError,
+    EngineUnavailable,
     EventCursorExpired,
     FlowNotFound,
     FrameworkDrift,
@@ -18,6 +21,7 @@ from perdure.errors import (
     InterruptNotFound,
     InterruptWithdrawn,
     LeaseLost,
+    NamespaceNotFound,
     NonDeterminismError,
     NotFound,
     PayloadTooLarge,
@@ -33,6 +37,7 @@ from perdure.errors import (
     StoreError,
     StoreFull,
     StoreInUse,
+    StoreMismatch,
     StoreMoved,
     StoreNotOurs,
     StoreReadOnly,
@@ -84,7 +89,9 @@ __all__ = [
     "AgentSnapshot",
     "Conflict",
     "Engine",
+    "EngineAccessDenied",
     "EngineError",
+    "EngineUnavailable",
     "ErrorInfo",
     "EventCursorExpired",
     "FlowNotFound",
@@ -100,6 +107,7 @@ __all__ = [
     "LeaseLost",
     "Message",
     "MessageRole",
+    "NamespaceNotFound",
     "NonDeterminismError",
     "NotFound",
     "Page",
@@ -123,12 +131,15 @@ __all__ = [
     "StoreError",
     "StoreFull",
     "StoreInUse",
+    "StoreMismatch",
     "StoreMoved",
     "StoreNotOurs",
     "StoreReadOnly",
     "StoreTooNew",
     "StoreUnavailable",
     "StoreUnfinished",
+    "TemporalOptions",
+    "TemporalTls",
     "ToolEffect",
     "ToolExecutionError",
     "ToolPolicy",

@@ -588,6 +588,18 @@ SELECT wake_at_ms, session_key FROM sessions
 WHERE wake_at_ms IS NOT NULL AND owner IS NULL AND blocked IS NULL AND flow_type = $1 AND wake_at_ms <= $2
 ORDER BY wake_at_ms LIMIT $3;
 
+-- name: overdue_sessions
+-- Sessions of a flow type that have had something to do for a while, oldest first.
+SELECT due_since_ms, session_id, fence FROM sessions
+WHERE due_since_ms IS NOT NULL AND flow_type = $1 AND due_since_ms <= $2
+ORDER BY due_since_ms LIMIT $3;
+
+-- name: overdue_wakes
+-- Sessions of a flow type whose time came a while ago, oldest first.
+SELECT wake_at_ms, session_id, fence FROM sessions
+WHERE wake_at_ms IS NOT NULL AND owner IS NULL AND blocked IS NULL AND flow_type = $1 AND wake_at_ms <= $2
+ORDER BY wake_at_ms LIMIT $3;
+
 -- name: next_wake
 -- The earliest wake-up of a flow type.
 SELECT min(wake_at_ms) FROM sessions
@@ -599,6 +611,12 @@ UPDATE sessions SET owner = $1, fence = fence + 1, lost = lost + 1, due_since_ms
 WHERE session_key = (SELECT session_key FROM sessions
                      WHERE session_key = $2 AND owner IS NULL AND (due_since_ms IS NOT NULL OR wake_at_ms IS NOT NULL)
                      FOR UPDATE SKIP LOCKED)
+RETURNING session_id, fence, incarnation, flow_type, user_id, turn_count, closed, blocked, await_step_id, lost - 1,
+          message_count, step_count, definition, open_turn_key;
+
+-- name: session_adopt
+-- The same, whoever owns it.
+UPDATE sessions SET owner = $1, fence = fence + 1, lost = lost + 1, due_since_ms = NULL WHERE session_key = $2
 RETURNING session_id, fence, incarnation, flow_type, user_id, turn_count, closed, blocked, await_step_id, lost - 1,
           message_count, step_count, definition, open_turn_key;
 

@@ -26,6 +26,7 @@ from perdure.session.runner import NewMessage, RecordedCall, RecordedTurn
 from perdure.store.base import (
     Change,
     ClaimedSession,
+    DueSession,
     EventBatch,
     Fork,
     GivenAnswer,
@@ -239,6 +240,14 @@ class SqlStore(ABC):
         if not await self._look(lambda connection: claims.due_sessions(connection, types, 1, now_ms)):
             return ()
         return await self._submit(claims.claim(worker_id, types, limit, now_ms))
+
+    async def adopt(self, worker_id: str, session_id: str, now_ms: int) -> ClaimedSession:
+        """See ``SessionStore``."""
+        return await self._submit(claims.adopt(worker_id, session_id))
+
+    async def list_due(self, flow_type: str, before_ms: int, limit: int) -> Sequence[DueSession]:
+        """See ``SessionStore``."""
+        return await self._look(lambda connection: claims.list_due(connection, flow_type, before_ms, limit))
 
     async def next_wake_ms(self, flow_types: Sequence[str]) -> int | None:
         """See ``SessionStore``."""

@@ -549,6 +549,18 @@ SELECT wake_at_ms, session_key FROM sessions INDEXED BY sessions_wake
 WHERE wake_at_ms IS NOT NULL AND owner IS NULL AND blocked IS NULL AND flow_type = ? AND wake_at_ms <= ?
 ORDER BY wake_at_ms LIMIT ?;
 
+-- name: overdue_sessions
+-- Sessions of a flow type that have had something to do for a while, oldest first.
+SELECT due_since_ms, session_id, fence FROM sessions INDEXED BY sessions_due
+WHERE due_since_ms IS NOT NULL AND flow_type = ? AND due_since_ms <= ?
+ORDER BY due_since_ms LIMIT ?;
+
+-- name: overdue_wakes
+-- Sessions of a flow type whose time came a while ago, oldest first.
+SELECT wake_at_ms, session_id, fence FROM sessions INDEXED BY sessions_wake
+WHERE wake_at_ms IS NOT NULL AND owner IS NULL AND blocked IS NULL AND flow_type = ? AND wake_at_ms <= ?
+ORDER BY wake_at_ms LIMIT ?;
+
 -- name: next_wake
 -- The earliest wake-up of a flow type.
 SELECT min(wake_at_ms) FROM sessions INDEXED BY sessions_wake
@@ -556,6 +568,12 @@ WHERE wake_at_ms IS NOT NULL AND owner IS NULL AND blocked IS NULL AND flow_type
 
 -- name: session_claim
 -- Takes a session.
+UPDATE sessions SET owner = ?, fence = fence + 1, lost = lost + 1, due_since_ms = NULL WHERE session_key = ?
+RETURNING session_id, fence, incarnation, flow_type, user_id, turn_count, closed, blocked, await_step_id, lost - 1,
+          message_count, step_count, definition, open_turn_key;
+
+-- name: session_adopt
+-- The same, whoever owns it.
 UPDATE sessions SET owner = ?, fence = fence + 1, lost = lost + 1, due_since_ms = NULL WHERE session_key = ?
 RETURNING session_id, fence, incarnation, flow_type, user_id, turn_count, closed, blocked, await_step_id, lost - 1,
           message_count, step_count, definition, open_turn_key;
