@@ -146,6 +146,7 @@ class TemporalWorker(EngineWorker):
         self._run_errand(self._report(host))
 
     async def _report(self, host: HostedSession) -> None:
+        await host.fetched()
         if not host.owes_report:
             return  # An activity took it along.
         report, failures = host.report(), 0
