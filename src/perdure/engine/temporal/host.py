@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -65,7 +66,8 @@ class _Step:
         begun: it runs, or waits for its next attempt.
         asked: an activity for it was here.
         attempt: what the activity waits for that has joined it: ``None`` when the step is over, or a pause.
-        untold: a pause that began before the activity was there.
+        paused: it waits for its next attempt.
+        untold: that pause, if it began before the activity was there.
         resumed: set when the activity for the next attempt is there.
     """
 
@@ -75,6 +77,7 @@ class _Step:
         self.since_ms = since_ms
         self.begun = False
         self.asked = False
+        self.paused = False
         self.untold: timedelta | None = None
         self.attempt: asyncio.Future[timedelta | None] | None = None
         self.resumed = asyncio.Event()
@@ -82,7 +85,7 @@ class _Step:
     @property
     def runs_unasked(self) -> bool:
         """Whether it runs ahead of its first activity."""
-        return self.begun and not self.asked and self.untold is None
+        return self.begun and not self.asked and not self.paused
 
     @property
     def joined(self) -> bool:
@@ -138,21 +141,47 @@ class HostedSession(SessionActor):
         """Wait for what the next look brings."""
         self._looked: list[tuple[Arrival, list[asyncio.Future[None]]]] = []
         """Wait until an arrival is applied."""
-        self._restored: JsonObject = {}
         self._ended = False
+        self.adoptions = 0
+        """How often the workflow was told that the session is here."""
         self._adoption: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._looking.append(self._adoption)
 
     # ------------------------------------------------------------ for activities
 
-    async def adopted(self) -> tuple[JsonObject, Report]:
-        """Waits until what was stored is taken up.  Returns the state as it was stored, and what was applied to it.
+    async def still_has_it(self) -> bool:
+        """Whether this is alive and has a lease that is good, at a time when its workflow has lost sight of it."""
+        if self._ended or self.released or self.closing or self._host.draining:
+            return False
+        try:
+            await self._look_and_see()
+        except HostGone:
+            return False
+        return not self.released
+
+    async def adopted(self) -> tuple[JsonObject, list[JsonObject], Report]:
+        """Waits until what was stored is taken up.
+
+        Whatever waited for this before is not wanted any more: the workflow begins anew with what it gets here.
+
+        Returns:
+            The state with all that was applied, the steps that are not over, and where reports will go on.
 
         Raises:
             HostGone
         """
-        await self._adoption
-        return self._restored, await self._full_report()
+        await asyncio.shield(self._adoption)
+        self.adoptions += 1
+        for future in self._waiting():
+            if not future.done():
+                future.set_exception(HostGone())
+        await self._quiet(self.adoptions)
+        self._coming.clear()
+        for step in self._steps.values():
+            step.asked = False
+        report = self.report()
+        due = [pack(step.command) for step in self._steps.values()]
+        return pack(self.state), due, replace(report, first=self._reported, inputs=[])
 
     async def look(self) -> Report:
         """Takes what is new in the inbox, and lets deadlines pass.
@@ -160,12 +189,15 @@ class HostedSession(SessionActor):
         Raises:
             HostGone
         """
+        await self._look_and_see()
+        return await self._full_report()
+
+    async def _look_and_see(self) -> None:
         self._ensure_here()
         applied: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._looking.append(applied)
         self.poke()
         await applied
-        return await self._full_report()
 
     async def run_step(self, command: StepCommand) -> Report:
         """Runs a step that was commanded, or goes on with it; one that runs already is not begun again.
@@ -217,6 +249,11 @@ class HostedSession(SessionActor):
 
     async def _full_report(self) -> Report:
         """A report that takes along what follows at once."""
+        await self._quiet(self.adoptions)
+        return self.report()
+
+    async def _quiet(self, adoption: int) -> None:
+        """Waits, but not long, for what runs ahead.  Raises: HostGone"""
         try:
             async with asyncio.timeout(TAKE_ALONG.total_seconds()):
                 while not self._ended and any(step.runs_unasked for step in self._steps.values()):
@@ -224,9 +261,8 @@ class HostedSession(SessionActor):
                     await self._turned.wait()
         except TimeoutError:
             pass
-        if not self.released:
-            self._ensure_here()
-        return self.report()
+        if (self._ended and not self.released) or adoption != self.adoptions:
+            raise HostGone
 
     async def fetched(self) -> None:
         """Waits, but not long, while an activity is expected that would take what is to be reported."""
@@ -309,10 +345,6 @@ class HostedSession(SessionActor):
         # What has not begun when the session is to be given up is left to the next owner.
         return bool(self._running) or (bool(self._steps) and not self._host.draining)
 
-    async def _restore(self) -> None:
-        await super()._restore()
-        self._restored = pack(self.state)
-
     def _put(self, arrivals: list[Arrival]) -> None:
         futures, self._looking = self._looking, []
         if arrivals:
@@ -354,12 +386,15 @@ class HostedSession(SessionActor):
         step = self._steps.get(step_id)
         if step is None:
             return False
+        step.paused = True
         step.resumed.clear()
         step.since_ms = self._clock.now_ms() + round(pause.total_seconds() * 1000)
         if not step.tell(pause):
             step.untold = pause
             self._turned.set()
-        return await self._running.stays_until(step.resumed.wait())
+        goes_on = await self._running.stays_until(step.resumed.wait())
+        step.paused, step.untold = False, None
+        return goes_on
 
     def _watch_deadlines(self) -> None:
         """Nothing: the workflow does."""

@@ -78,6 +78,9 @@ class TemporalWorker(EngineWorker):
 
     async def adopt(self, session_id: str) -> HostedSession:
         """See ``activities.Hosting``."""
+        before = self._hosts.get(session_id)
+        if before is not None and await before.still_has_it():
+            return before
         if self._crew.room <= 0:
             raise EngineError("this worker has as many sessions as it takes")
         worker_id = await self._membership.worker_id()
@@ -92,7 +95,6 @@ class TemporalWorker(EngineWorker):
             raise SessionNotFound(
                 f"session {session_id!r} is of flow type {claimed.flow_type!r} now", session_id=session_id
             )
-        before = self._hosts.get(session_id)
         if before is not None:
             self._crew.cut(before)
         host = HostedSession(

@@ -252,9 +252,12 @@ class SessionWorkflow:
             self._gone = _type_of(error) == SESSION_GONE
             self._news = True
             return
+        report = adopted.report
         self._state = unpack(SessionState, adopted.state)
-        self._queue, self._epoch, self._expected = adopted.queue, adopted.report.epoch, adopted.report.first
-        self._take(adopted.report)
+        self._due = [unpack_command(command) for command in adopted.due]
+        self._queue, self._epoch, self._expected = adopted.queue, report.epoch, report.first
+        self._early = {key: early for key, early in self._early.items() if key >= (report.epoch, report.first)}
+        self._take(report)
 
     # ------------------------------------------------------------ what its worker is asked to do
 
