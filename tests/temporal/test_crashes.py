@@ -8,9 +8,9 @@ import pytest
 from tests.support.session_rules import check_rules, read_stored
 from tests.support.temporal_server import TemporalServer
 from tests.support.troupe import World, serve, until_status
-from tests.temporal.conftest import events_of
+from tests.temporal.conftest import asked_for
 
-from perdure import AgentSessionClient, Engine, SessionStatus, TurnStatus
+from perdure import AgentSessionClient, SessionStatus, TurnStatus
 from perdure.faults import DurableWrite, FaultPoint, Moment
 from perdure.testing import WorkerChild
 
@@ -104,16 +104,6 @@ async def test_a_write_that_outlasts_the_server_is_not_given_up(
         check_rules(stored, world)
         assert world.lines("begin s c1.1") == ["begin s c1.1 write 1"]
         assert [step.status.value for step in stored.steps if step.tool_name] == ["succeeded"]
-
-
-async def asked_for(engine: Engine, session_id: str, name: str, times: int = 1) -> None:
-    """Waits until the workflow ordered an activity; a second time it need not, if a heartbeat came through first."""
-    for _ in range(100):
-        events = await events_of(engine, session_id)
-        names = [event.activity_task_scheduled_event_attributes.activity_type.name for event in events]
-        if names.count(name) >= times:
-            return
-        await asyncio.sleep(0.1)
 
 
 async def test_a_worker_that_dies_between_two_attempts_costs_none(world: World) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from temporalio.client import WorkflowExecutionStatus
 from tests.support.play import Play, PlayCall
 from tests.temporal.conftest import Playhouse, events_of, workflow_of
 
 from perdure import AgentSessionClient, SessionStatus, TurnStatus
+from perdure.engine.temporal.host import TAKE_ALONG
 
 SECRET = "the customer's secret"
 BIG = SECRET * 50_000
@@ -17,6 +20,8 @@ async def big(call_id: str, attempt: int) -> object:
 
 
 async def small(call_id: str, attempt: int) -> object:
+    """Takes long enough to need an activity of its own."""
+    await asyncio.sleep(1.5 * TAKE_ALONG.total_seconds())
     return "x"
 
 

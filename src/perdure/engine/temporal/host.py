@@ -295,10 +295,13 @@ class HostedSession(SessionActor):
 
     def waits_in_vain(self, now_ms: int) -> bool:
         """Whether an activity does not come though it is due: the workflow is gone, or very slow."""
-        limit = now_ms - round(PATIENCE.total_seconds() * 1000)
         due = [step.since_ms for step in self._steps.values() if not step.joined and not step.runs_unasked]
         due += [since for key, since in self._coming.items() if key not in self._steps]
-        return any(since < limit for since in due)
+        return any(since < now_ms - _ms(PATIENCE) for since in due)
+
+    def runs_unheeded(self, now_ms: int) -> bool:
+        """Whether something runs, or is about to be reported, of which the workflow should have known for long."""
+        return any(step.runs_unasked and step.since_ms < now_ms - _ms(PATIENCE) for step in self._steps.values())
 
     async def run(self, linger: timedelta) -> None:
         """See ``SessionActor``."""
@@ -398,6 +401,10 @@ class HostedSession(SessionActor):
 
     def _watch_deadlines(self) -> None:
         """Nothing: the workflow does."""
+
+
+def _ms(span: timedelta) -> int:
+    return round(span.total_seconds() * 1000)
 
 
 def _resolve(futures: list[asyncio.Future[None]]) -> bool:

@@ -67,7 +67,7 @@ class TemporalWorker(EngineWorker):
         self._queue = link.worker_queue(ids.new_id())
         self._activities = SessionActivities(self, self._queue, link.store_id)
         self._hosts: WeakValueDictionary[str, HostedSession] = WeakValueDictionary()
-        self._sweep = Sweep(store, clock, link, tuple(flows), self._hosts, self.abandon)
+        self._sweep = Sweep(store, clock, link, tuple(flows), self._hosts, self.abandon, self.unwanted)
         self._places = Places(lambda: self._crew.room)
         self._shared: list[Poller] = []
         self._own: Poller | None = None
