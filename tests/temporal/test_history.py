@@ -88,7 +88,7 @@ async def test_a_long_history_is_cut_at_quiet_points_and_the_session_does_not_no
         play.say("done")
 
     flow = house.flow(script)
-    async with house.engine(flow, events_per_run=20) as engine, engine.worker():
+    async with house.engine(flow, events_per_run=12) as engine, engine.worker():
         client = AgentSessionClient(engine, flow)
         await client.start_session("s", "hello")
         for number in (1, 2):
