@@ -124,7 +124,7 @@ async def test_a_stopped_owner_loses_its_sessions_and_serves_again_later(world: 
 @local_only
 async def test_a_worker_is_stopped_again_and_again(world: World) -> None:
     """Wherever its loops stand when it is stopped, it must come back."""
-    with world.worker(lease=0.4) as first, world.worker(lease=0.4) as second:
+    with world.worker(lease=1) as first, world.worker(lease=1) as second:
         await first.wait_for_async("ready")
         await second.wait_for_async("ready")
         async with world.engine() as engine:
