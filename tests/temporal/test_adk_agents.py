@@ -16,14 +16,16 @@ from tests.temporal.conftest import Playhouse, events_of
 
 from perdure import AgentSessionClient, Engine, SessionStatus, ToolEffect, ToolPolicy
 from perdure.adk import DurableRunner, adk_agent_session_flow
+from perdure.engine.temporal.host import TAKE_ALONG
 from perdure.testing import ScriptedModel, call, reply, text
 
 paid: list[int] = []
 
 
-def pay(amount: int) -> str:
-    """Pays."""
+async def pay(amount: int) -> str:
+    """Pays, which takes long enough to need an activity of its own."""
     paid.append(amount)
+    await asyncio.sleep(1.5 * TAKE_ALONG.total_seconds())
     return f"paid {amount}"
 
 
@@ -34,9 +36,9 @@ def clerk() -> LlmAgent:
     return LlmAgent(name="clerk", model=ScriptedModel(script), instruction="Pay.", tools=tools)
 
 
-def refund(amount: int) -> str:
+async def refund(amount: int) -> str:
     """Pays back."""
-    return pay(-amount)
+    return await pay(-amount)
 
 
 @pytest.fixture

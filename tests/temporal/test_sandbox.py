@@ -43,7 +43,7 @@ def test_the_workflow_itself_is_loaded_anew_for_each_run_and_all_that_it_imports
 def test_what_the_workflow_needs_is_pure() -> None:
     needed = closure(WORKFLOW)
     ours = {module.removeprefix("perdure.").split(".")[0] for module in needed}
-    assert ours == {"engine", "errors", "session"}
+    assert ours == {"arguments", "engine", "errors", "session"}
     assert {module for module in needed if module.startswith("perdure.engine")} == {
         WORKFLOW,
         "perdure.engine.temporal.wire",
@@ -58,6 +58,7 @@ def test_what_the_workflow_needs_is_pure() -> None:
         "dataclasses",
         "datetime",
         "enum",
+        "reprlib",
         "functools",
         "json",
         "math",

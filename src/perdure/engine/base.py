@@ -49,6 +49,10 @@ class Engine(Protocol):
         """
         ...
 
+    def another(self) -> Engine:
+        """A second engine at the same place, with the same credentials, flows and options; it is not open."""
+        ...
+
     async def __aenter__(self) -> Self: ...
 
     async def __aexit__(

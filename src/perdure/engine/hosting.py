@@ -48,6 +48,9 @@ class HostingEngine(ABC):
     @abstractmethod
     def address(self) -> str: ...
 
+    @abstractmethod
+    def another(self) -> HostingEngine: ...
+
     @property
     def store(self) -> SessionStore:
         return self._store

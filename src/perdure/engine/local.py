@@ -17,6 +17,11 @@ class LocalEngine(HostingEngine):
     def address(self) -> str:
         return self._store.address
 
+    def another(self) -> LocalEngine:
+        return LocalEngine(
+            self._store.another(), self._flows.values(), clock=self._clock, ids=self._ids, options=self._options
+        )
+
     async def notify(self, session_id: str) -> None:
         """Nothing: the store itself tells of its changes."""
 

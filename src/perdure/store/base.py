@@ -156,6 +156,10 @@ class SessionStore(Protocol):
         """The address that it was opened with, without secrets."""
         ...
 
+    def another(self) -> SessionStore:
+        """A second store at the same place, with the same credentials and settings; it is not open."""
+        ...
+
     async def open(self) -> None:
         """Opens or creates the store and brings its schema up to date.
 

@@ -48,7 +48,7 @@ class DurableSessionService(BaseSessionService):
     @classmethod
     def of_runner(cls, home: EngineHome, flow: AgentSessionFlow) -> Self:
         """The session service of a runner, over the runner's own engine."""
-        service = cls(home.address, flow_types={flow.app_name: flow.flow_type})
+        service = cls(home.given, flow_types={flow.app_name: flow.flow_type})
         service._home = home
         service._capacities[flow.flow_type] = flow.event_stream_capacity_bytes
         return service

@@ -45,6 +45,17 @@ class TemporalEngine(HostingEngine):
     def address(self) -> str:
         return str(self._at)
 
+    def another(self) -> TemporalEngine:
+        return TemporalEngine(
+            self._at,
+            self._store.another(),
+            self._flows.values(),
+            clock=self._clock,
+            ids=self._ids,
+            options=self._options,
+            temporal=self._temporal,
+        )
+
     async def open(self) -> Self:
         """Opens the store and connects.
 

@@ -37,7 +37,7 @@ STICKY_TIMEOUT = timedelta(seconds=2)
 STEPS_AT_ONCE = 5_000
 """Activities of one worker at one time: most of them wait for a model or a tool.  Sessions are limited elsewhere."""
 
-_KEPT = ("client", "clock", "errors", "faults", "ids", "session", "store")
+_KEPT = ("arguments", "client", "clock", "errors", "faults", "ids", "session", "store")
 _KEPT_OF_ENGINE = ("base", "open", "worker", "temporal.wire")
 SANDBOX = SandboxRestrictions.default.with_passthrough_modules(
     "pydantic",

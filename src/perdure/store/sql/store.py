@@ -70,6 +70,10 @@ class SqlStore(ABC):
         """Transactions of the database that wrote something, since the store was opened."""
 
     @abstractmethod
+    def another(self) -> SqlStore:
+        """See ``SessionStore``."""
+
+    @abstractmethod
     async def open(self) -> None:
         """See ``SessionStore``."""
 

@@ -66,6 +66,17 @@ class SqliteStore(SqlStore):
         self._open: tuple[SqliteWriter, SqliteReaders, Notices] | None = None
         self._commits = 0
 
+    def another(self) -> SqliteStore:
+        file = self._database
+        return SqliteStore(
+            file.path,
+            durability=file.durability,
+            clock=self._clock,
+            ids=self._ids,
+            run_dir=self._run_dir,
+            busy_timeout=file.busy_timeout,
+        )
+
     @property
     def address(self) -> str:
         """``sqlite:///`` and the path."""
