@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.support.stores import Backend
-from tests.unit.store.builders import NOW, new_session
+from tests.unit.store.builders import NOW, new_session, request
 
 
 async def test_another_store_is_at_the_same_place_and_is_used_by_itself(backend: Backend) -> None:
@@ -12,7 +12,7 @@ async def test_another_store_is_at_the_same_place_and_is_used_by_itself(backend:
     assert second.address == first.address
     await second.open()
     try:
-        await second.create_session(new_session(), None, None, NOW)
+        await second.create_session(new_session(), None, request(), NOW)
     finally:
         await second.close()
     await first.open()
