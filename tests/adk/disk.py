@@ -150,6 +150,9 @@ class Log:
         self.disk.usage += usage
         return call
 
+    async def written(self) -> None:
+        """Nothing: here a record is on disk when it is accepted."""
+
     def show_delta(
         self,
         kind: AgentEventType,

@@ -65,7 +65,14 @@ class TaskEnded:
     key: str
 
 
-Mail = Arrival | Signal | TaskEnded
+@dataclass(frozen=True, slots=True)
+class FlushAsked:
+    """Somebody waits until what waits for a write is written."""
+
+    done: asyncio.Future[None]
+
+
+Mail = Arrival | Signal | TaskEnded | FlushAsked
 """What comes for an actor."""
 
 _TOOL_NEWS = (AttemptStarted, AttemptFailed, CallAsked, CallSettled)
@@ -208,6 +215,10 @@ class SessionActor:
             await self._flush()
         elif isinstance(mail, Arrival):
             await self._apply(self._and_what_goes_with(mail))
+        elif isinstance(mail, FlushAsked):
+            await self._flush()
+            if not mail.done.done():
+                mail.done.set_result(None)
         elif isinstance(mail, TaskEnded):
             self._step_left(mail.key)
 
@@ -309,9 +320,14 @@ class SessionActor:
         return self._host.open_log(
             book,
             flush_soon=self._flush_soon,
-            flush_now=lambda: self._arrivals.put_nowait(Signal.FLUSH),
+            flush_now=self._flush_now,
             news=lambda: self._arrivals.put_nowait(Arrival(TurnHasNews(book.turn_id))),
         )
+
+    def _flush_now(self) -> asyncio.Future[None]:
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._arrivals.put_nowait(FlushAsked(done))
+        return done
 
     def _flush_soon(self) -> None:
         if self._flush_timer is None:

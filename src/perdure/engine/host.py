@@ -6,7 +6,7 @@ does so, and who runs what was commanded, is the business of its actor.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, fields, replace
 
 from perdure.clock import Clock, to_ms
@@ -265,7 +265,7 @@ class SessionHost:
         book: TurnBook,
         *,
         flush_soon: Callable[[], None],
-        flush_now: Callable[[], None],
+        flush_now: Callable[[], Awaitable[None]],
         news: Callable[[], None],
     ) -> StoreTurnLog:
         """The log of a live turn.  See ``StoreTurnLog``."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from perdure.clock import Clock
 from perdure.engine.book import TurnBook
@@ -20,7 +20,7 @@ class StoreTurnLog:
     Args:
         fresh: nothing of this leg of the turn is in the journal yet, so it need not be read.
         flush_soon: called when something waits for a write (a model call's record, a delta).
-        flush_now: called when somebody watching waits for that write.
+        flush_now: called when somebody waits for that write; gives what is done when it is.
         news: called when the live turn asked for something while nobody drove it.
     """
 
@@ -33,7 +33,7 @@ class StoreTurnLog:
         *,
         fresh: bool,
         flush_soon: Callable[[], None],
-        flush_now: Callable[[], None],
+        flush_now: Callable[[], Awaitable[None]],
         news: Callable[[], None],
     ) -> None:
         self._store = store
@@ -76,6 +76,9 @@ class StoreTurnLog:
         self._flush_soon()
         return call
 
+    async def written(self) -> None:
+        await self._flush_now()
+
     def show_delta(
         self,
         kind: AgentEventType,
@@ -101,7 +104,7 @@ class StoreTurnLog:
             data=None if item is None else {"framework_item": item},
         )
         if behind:
-            self._flush_now()  # what was just said waits for them
+            _ = self._flush_now()  # what was just said waits for them
         else:
             self._flush_soon()
 

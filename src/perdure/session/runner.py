@@ -422,6 +422,13 @@ class TurnLog(Protocol):
         """
         ...
 
+    async def written(self) -> None:
+        """Waits until all that was recorded by now is on disk.
+
+        For what was done in the world before it was recorded, and must not be done again.
+        """
+        ...
+
     def show_delta(
         self,
         kind: AgentEventType,

@@ -91,7 +91,7 @@ async def _ordered(core: TurnCore, name: str, fn: Callable[[], Any]) -> JsonObje
         call = await conductor.enter_model(run, key)
         if call is None:
             outcome: JsonObject = {"seen": conductor.seen(), **await _outcome(core, name, fn)}
-            call = await record(core, run, key, dumps(outcome), Usage())
+            call = await record(core, run, key, dumps(outcome), Usage(), on_disk=True)
         conductor.leave_model(run, key, ())
         taken: JsonObject = json.loads(call.response)
         return taken
@@ -111,7 +111,8 @@ async def _aside(
     if text is None:
         outcome = await _outcome(core, name, fn)
         kept = outcome if lasting is None or "error" in outcome else {**outcome, "lasting": lasting}
-        call = await write(core, key, dumps(kept), Usage(), in_body=current_body.get() is not None)
+        in_body = current_body.get() is not None
+        call = await write(core, key, dumps(kept), Usage(), in_body=in_body, on_disk=True)
         text = core.conductor.journal.asides[key] = call.response
     taken: JsonObject = json.loads(text)
     if "lasting" in taken:

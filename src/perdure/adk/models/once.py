@@ -27,6 +27,7 @@ async def once(
     produce: Callable[[], Awaitable[JsonValue]],
     *,
     usage: Callable[[], Usage] = Usage,
+    on_disk: bool = False,
 ) -> JsonValue:
     """What ``produce`` gives, made once in the turn; *at least once* when a crash comes before the record.
 
@@ -35,6 +36,7 @@ async def once(
             in the turn it is done.
         produce: its time stands still, and its ids are its own.
         usage: what that cost, when it is over.
+        on_disk: it changes something outside: go on when the record is on disk.
 
     Raises:
         Exception: what ``produce`` raised, in every replay, too.
@@ -46,7 +48,7 @@ async def once(
         if call is None:
             result = await _produced(produce)
             result = {"seen": core.conductor.seen(), **result}  # first of all: ``journal`` looks for it there
-            call = await record(core, run, key, dumps(result), usage())
+            call = await record(core, run, key, dumps(result), usage(), on_disk=on_disk)
     recorded: JsonObject = json.loads(call.response)
     error = recorded.get("error")
     if error is not None:
@@ -61,21 +63,29 @@ async def _produced(produce: Callable[[], Awaitable[JsonValue]]) -> JsonObject:
         return {"error": encode_error(error)}
 
 
-async def record(core: TurnCore, run: Run, key: str, response: str, usage: Usage) -> ModelCall:
+async def record(
+    core: TurnCore, run: Run, key: str, response: str, usage: Usage, *, on_disk: bool = False
+) -> ModelCall:
     """Records what came out of something that a run did, and returns when it may go on with it.
+
+    Args:
+        on_disk: it was done to the world and must not be done again: wait until the record is on disk.
 
     Raises:
         PayloadTooLarge: it is larger than the store takes.
     """
-    call = await write(core, key, response, usage)
+    call = await write(core, key, response, usage, on_disk=on_disk)
     await core.conductor.settle_model(run, call)
     return call
 
 
-async def write(core: TurnCore, key: str, response: str, usage: Usage, *, in_body: bool = False) -> ModelCall:
+async def write(
+    core: TurnCore, key: str, response: str, usage: Usage, *, in_body: bool = False, on_disk: bool = False
+) -> ModelCall:
     """Writes a record, before anything follows from it.
 
     Args:
+        on_disk: as in ``record``.
         in_body: of a tool or function, which has to end before its call can raise what went wrong.
 
     Raises:
@@ -83,7 +93,10 @@ async def write(core: TurnCore, key: str, response: str, usage: Usage, *, in_bod
         TurnDropped: the engine could not write it, ``in_body``; anyone else parks.
     """
     try:
-        return await core.log.record_model_call(key, response, usage, core.log.now_ms())
+        call = await core.log.record_model_call(key, response, usage, core.log.now_ms())
+        if on_disk:
+            await core.log.written()
+        return call
     except asyncio.CancelledError:
         core.conductor.parking.guard()
         raise

@@ -26,7 +26,7 @@ async def _write(name: str, make: Callable[[], Awaitable[JsonValue]]) -> JsonVal
     core = current_turn.get()
     if core is None or determinism.is_suspended():
         return await make()
-    return await once(core, name, lambda: _outside(make))
+    return await once(core, name, lambda: _outside(make), on_disk=True)
 
 
 async def _outside(make: Callable[[], Awaitable[JsonValue]]) -> JsonValue:

@@ -153,13 +153,14 @@ async def _record(core: TurnCore, key: str, credential: AuthCredential) -> None:
 
 
 async def record_aside(core: TurnCore, key: str, text: str) -> None:
-    """Records something that a replay looks up when it needs it, before anything follows from it.
+    """Records something that a replay looks up when it needs it; when this returns it is on disk.
 
     Args:
         key: begins with ``journal.ASIDE``.
     """
     try:
         await core.log.record_model_call(key, text, NO_USAGE, core.log.now_ms())
+        await core.log.written()
     except asyncio.CancelledError:
         core.conductor.parking.guard()
         raise
