@@ -1,0 +1,158 @@
+"""``Recording``: everything that a case left behind, in canonical form.  Two engines that agree record the same.
+
+Left out are times, cursors and process ids.  Of what may pass with a dying worker (text deltas) nothing is kept in cases
+that bring their own workers.  Where branches go on side by side, what has no order between them is sorted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterable, Sequence
+from typing import cast
+
+from perdure.client import AgentSessionClient
+from perdure.session.model import (
+    PASSING_EVENTS,
+    AgentEvent,
+    AgentEventType,
+    AgentSnapshot,
+    JsonObject,
+    JsonValue,
+    Message,
+    StepName,
+    StepRecord,
+)
+from perdure.testing.conformance.case import ConformanceCase
+from perdure.testing.conformance.names import Names
+from perdure.testing.conformance.rows import event_rows, interrupt_row, message_row, request_row, step_row
+from perdure.testing.conformance.stage import PATIENCE, Stage
+from perdure.testing.engine import read_messages, read_step_history
+
+Recording = JsonObject
+"""``case``, ``sessions`` (name -> status, turns, steps, messages, events ...), ``ledger``, ``requests``, ``notes``."""
+
+
+async def record(case: ConformanceCase, stage: Stage) -> Recording:
+    """Reads all that the sessions of a case are, and what the case's tools and models saw.
+
+    Raises:
+        PerdureError: a session cannot be read.
+    """
+    found = {name: await _read(stage.client, session_id) for name, session_id in sorted(stage.sessions.items())}
+    names = Names()
+    for name, session_id in stage.sessions.items():
+        names.give(session_id, f"<{name}>")
+    names.give(stage.world.flow_type, "<flow>")
+    for each in found.values():
+        each.name_ids(names)
+    requests = [request_row(request) for request in stage.world.requests]
+    ledger = stage.world.ledger
+    if not case.ordered:
+        for row in requests:
+            row["contents"].sort()
+        requests.sort(key=_sort_key)
+        ledger.sort()
+    recording = {
+        "case": case.name,
+        "promise": case.promise,
+        "sessions": {name: each.rows(case) for name, each in found.items()},
+        "ledger": ledger,
+        "requests": requests,
+        "notes": stage.notes,
+    }
+    return cast(Recording, names.put(json.loads(json.dumps(recording))))
+
+
+class _Session:
+    """One session as it was read."""
+
+    def __init__(
+        self,
+        snapshot: AgentSnapshot,
+        steps: Sequence[StepRecord],
+        messages: Sequence[Message],
+        events: Sequence[AgentEvent],
+    ) -> None:
+        self._snapshot = snapshot
+        self._steps = steps
+        self._messages = messages
+        self._events = events
+
+    def name_ids(self, names: Names) -> None:
+        for event in self._events:
+            if event.type is AgentEventType.TURN_STARTED and event.turn_id:
+                names.give(event.turn_id, f"<turn {event.data['number']}>")
+        for turn_id in (step.turn_id for step in self._steps):
+            names.give(turn_id or "", "<turn>")
+        for message in self._messages:
+            for part in (message.framework_item.get("content") or {}).get("parts") or ():
+                called = part.get("functionCall") or part.get("function_call")
+                if called and called.get("id"):
+                    names.give_call(called["id"], called["name"], called.get("args") or {})
+        for event in self._events:
+            if "tool_call_id" in event.data and "arguments" in event.data:
+                names.give_call(event.data["tool_call_id"], event.data["tool_name"], event.data["arguments"])
+        for step in self._steps:
+            names.give(step.tool_call_id or "", f"{step.tool_name}()")
+
+    def rows(self, case: ConformanceCase) -> JsonObject:
+        snapshot = self._snapshot
+        steps = [step_row(step) for step in self._steps]
+        messages = [message_row(message) for message in self._messages]
+        passing = case.served and case.ordered
+        events = event_rows(event for event in self._events if passing or event.type not in PASSING_EVENTS)
+        if not case.ordered:
+            steps, messages, events = _unordered_steps(steps), _by_author(messages), sorted(events, key=_sort_key)
+        return {
+            "status": snapshot.status.value,
+            "queued": snapshot.queued_messages,
+            "pending": [interrupt_row(interrupt) for interrupt in snapshot.pending_interrupts],
+            "usage": snapshot.usage.model_dump(mode="json"),
+            "state": snapshot.state,
+            "error": None if snapshot.error is None else snapshot.error.code,
+            "steps": steps,
+            "messages": messages,
+            "events": events,
+        }
+
+
+async def _read(client: AgentSessionClient, session_id: str) -> _Session:
+    snapshot = await client.get_agent_snapshot(session_id)
+    steps = await read_step_history(client, session_id)
+    messages = await read_messages(client, session_id)
+    return _Session(snapshot, steps, messages, await read_events(client, session_id, snapshot.cursor))
+
+
+async def read_events(client: AgentSessionClient, session_id: str, last: str | None) -> list[AgentEvent]:
+    """The stored live stream up to a cursor, from the oldest event that is kept."""
+    events: list[AgentEvent] = []
+    if last is None:
+        return events
+    stream = client.stream_events(session_id)
+    async with asyncio.timeout(PATIENCE):
+        async for event in stream:
+            events.append(event)
+            if event.cursor >= last:
+                break
+    await stream.aclose()
+    return events
+
+
+# ---------------------------------------------------------------- what has no order
+
+
+def _unordered_steps(steps: Iterable[JsonObject]) -> list[JsonObject]:
+    """Steps sorted; how often the live invocation stopped on the way depends on timing, so ``RunModel`` is left out."""
+    kept = [step for step in steps if step["name"] not in (StepName.RUN_MODEL.value, StepName.RESUME_TURN.value)]
+    return sorted(kept, key=_sort_key)
+
+
+def _by_author(messages: Iterable[JsonObject]) -> list[JsonObject]:
+    """Messages by author, those of one author in their order."""
+    return sorted(messages, key=lambda row: (str(row["item"].get("branch", "")), str(row["author"])))
+
+
+def _sort_key(row: JsonValue) -> str:
+    return json.dumps(row, sort_keys=True)
+
