@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import sys
 import warnings
 
@@ -22,6 +23,7 @@ from perdure.testing.conformance.target import Target
 @click.option("--jobs", default=3, show_default=True, type=click.IntRange(1), help="Cases at one time.")
 @click.option("--opener", metavar="MODULE:FUNCTION", help="Makes the engine, if it is one of your own.")
 @click.option("--record", is_flag=True, help="Keep what is recorded as the references.  Review the change.")
+@click.option("--verbose", is_flag=True, help="Show what is logged; the cases provoke much of it.")
 @click.option("--list", "listing", is_flag=True, help="Print the cases and what they promise; run none.")
 def main(
     engine: str,
@@ -32,6 +34,7 @@ def main(
     opener: str | None,
     record: bool,
     listing: bool,
+    verbose: bool,
 ) -> None:
     """Runs the conformance suite of perdure over an engine and its store.
 
@@ -42,8 +45,9 @@ def main(
         for case in chosen:
             click.echo(f"{case.name:48} {case.promise}")
         return
-    warnings.filterwarnings("ignore", category=UserWarning, module="google")
-    warnings.filterwarnings("ignore", category=DeprecationWarning)
+    if not verbose:  # Cases fail on purpose, and workers die on purpose.
+        warnings.simplefilter("ignore")
+        logging.disable(logging.ERROR)
     target = Target(engine, store, prefix=prefix, opener=opener)
     click.echo(f"{len(chosen)} cases over {target.label}")
     results = asyncio.run(run_suite(chosen, target, jobs=jobs, record_anew=record, tell=_tell))

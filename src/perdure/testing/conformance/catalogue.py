@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib import import_module
+from typing import cast
 
 from perdure.testing.conformance.case import ConformanceCase
 
@@ -28,5 +29,7 @@ def cases(*areas: str) -> list[ConformanceCase]:
     found: list[ConformanceCase] = []
     for area in areas or AREAS:
         module = import_module(f"perdure.testing.conformance.areas.{area}")
-        found += [value for value in vars(module).values() if isinstance(value, ConformanceCase)]
+        for value in vars(module).values():
+            several = cast("tuple[object, ...]", value) if isinstance(value, tuple) else (value,)
+            found += [each for each in several if isinstance(each, ConformanceCase)]
     return found

@@ -39,7 +39,7 @@ async def record(case: ConformanceCase, stage: Stage) -> Recording:
     Raises:
         PerdureError: a session cannot be read.
     """
-    found = {name: await _read(stage.client, session_id) for name, session_id in sorted(stage.sessions.items())}
+    found = {name: await _read(stage.client, session_id) for name, session_id in sorted(stage.recorded.items())}
     names = Names()
     for name, session_id in stage.sessions.items():
         names.give(session_id, f"<{name}>")
@@ -51,6 +51,7 @@ async def record(case: ConformanceCase, stage: Stage) -> Recording:
     if not case.ordered:
         for row in requests:
             row["contents"].sort()
+    if not case.ordered or len(stage.sessions) > 1:
         requests.sort(key=_sort_key)
         ledger.sort()
     recording = {

@@ -57,6 +57,7 @@ class Stage:
     flow: AgentSessionFlow
     notes: JsonObject = field(default_factory=dict[str, Any])
     _sessions: dict[str, str] = field(default_factory=dict[str, str])
+    _left_out: set[str] = field(default_factory=set[str])
 
     # ------------------------------------------------------------ sessions
 
@@ -69,9 +70,14 @@ class Stage:
         """Name -> id of all sessions so far."""
         return dict(self._sessions)
 
-    def forget(self, name: str) -> None:
-        """Leaves a session out of the recording, because it is not there any more, or never was."""
-        del self._sessions[name]
+    @property
+    def recorded(self) -> dict[str, str]:
+        """Those that belong into the recording."""
+        return {name: each for name, each in self._sessions.items() if name not in self._left_out}
+
+    def leave_out(self, name: str) -> None:
+        """Leaves a session out of the recording: it never was, or what became of it is a matter of luck."""
+        self._left_out.add(name)
 
     async def start(self, words: str | None = "go", name: str = "s", **options: Any) -> str | None:
         """Starts a session; ``options`` are those of ``start_session``."""
@@ -127,6 +133,24 @@ class Stage:
     async def calls(self, name: str = "s") -> dict[str, StepRecord]:
         """The steps that ran a tool, by tool name; the last of each."""
         return {step.tool_name or "": step for step in await self.steps(name) if step.name.value.startswith("Call")}
+
+    async def settled(self, tool_name: str, name: str = "s") -> None:
+        """Waits until a call of the tool has its record."""
+
+        async def has_it() -> bool:
+            step = (await self.calls(name)).get(tool_name)
+            return step is not None and step.status.settled
+
+        await self.until(has_it, f"a record of {tool_name}")
+
+    async def step_named(self, step_name: str, count: int = 1, *, settled: bool = False, name: str = "s") -> None:
+        """Waits until there are so many steps of a name, and have ended if that is wanted."""
+
+        async def are_there() -> bool:
+            steps = [step for step in await self.steps(name) if step.name.value == step_name]
+            return len([step for step in steps if step.status.settled or not settled]) >= count
+
+        await self.until(are_there, f"{step_name} ({count})")
 
     async def messages(self, name: str = "s") -> list[Message]:
         """The conversation."""
