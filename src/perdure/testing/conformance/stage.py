@@ -116,6 +116,16 @@ class Stage:
         same("pending interrupts", len(snapshot.pending_interrupts), count)
         return sorted(snapshot.pending_interrupts, key=lambda each: (each.tool_name, str(each.arguments), each.hint))
 
+    async def asked_anew(self, before: Interrupt, count: int = 1, name: str = "s") -> list[Interrupt]:
+        """``asked``, when what was asked before is not pending any more."""
+
+        async def moved_on() -> bool:
+            pending = (await self.rest(SessionStatus.WAITING, name=name)).pending_interrupts
+            return bool(pending) and before.interrupt_id not in {each.interrupt_id for each in pending}
+
+        await self.until(moved_on, "other interrupts")
+        return await self.asked(count, name)
+
     async def decide(self, interrupt: Interrupt, approved: bool, name: str = "s", **options: Any) -> Interrupt:
         """Approves or rejects; ``options`` are those of ``resolve_interrupt``."""
         return await self.client.resolve_interrupt(
@@ -202,6 +212,10 @@ class Stage:
     async def reached(self, place: str, count: int = 1) -> None:
         """Waits until somebody stops at a place."""
         await self.until(lambda: _truth(self.world.arrived(place) >= count), f"somebody to come to {place!r}")
+
+    async def noted(self, line: str) -> None:
+        """Waits until a line is in the ledger."""
+        await self.until(lambda: _truth(line in self.world.ledger), f"{line!r} in the ledger")
 
     async def until(self, condition: Callable[[], Awaitable[bool]], what: str) -> None:
         """Looks again and again until it is so.

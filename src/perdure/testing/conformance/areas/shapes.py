@@ -97,7 +97,7 @@ def branches(world: World) -> AgentSessionFlow:
 
 BRANCHES = story(
     "shapes/branches", "Branches go on by themselves, and what is behind them waits for all", branches,
-    ["l1", "r1", "r2", "r3"], "After both.", middle="l1", ordered=False,
+    ["l1", "r1", "r2", "r3"], "After both.", middle="l1", ordered=False, before=3,
 )  # fmt: skip
 
 
@@ -145,7 +145,7 @@ def tree(world: World) -> AgentSessionFlow:
 
 TREE = story(
     "shapes/tree", "Shapes work inside each other", tree,
-    ["a", "b1", "b2", "h"], "C.", middle="h", ordered=False,
+    ["a", "b1", "b2", "h"], "C.", middle="h", ordered=False, before=3,
 )  # fmt: skip
 
 

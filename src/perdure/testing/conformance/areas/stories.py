@@ -27,7 +27,15 @@ async def deed(world: World, words: str, middle: str = "") -> str:
 
 
 def story(
-    name: str, promise: str, flow: Builder, deeds: Sequence[str], last: str, *, middle: str, ordered: bool = True
+    name: str,
+    promise: str,
+    flow: Builder,
+    deeds: Sequence[str],
+    last: str,
+    *,
+    middle: str,
+    ordered: bool = True,
+    before: int = 0,
 ) -> tuple[ConformanceCase, ConformanceCase]:
     """Both cases.
 
@@ -36,6 +44,7 @@ def story(
         last: the last text of the conversation.
         middle: the deed in which the worker is killed.
         ordered: as in ``case``.
+        before: how many calls must have their records before the worker is killed, those beside the middle included.
     """
     once = [*deeds, f"{middle} done"]
 
@@ -49,6 +58,7 @@ def story(
             await stage.up(doomed)
             await stage.start()
             await stage.reached(MIDDLE)
+            await stage.step_named("CallTool", before, settled=True)
             doomed.kill()
         stage.world.open(MIDDLE)
         async with stage.worker():

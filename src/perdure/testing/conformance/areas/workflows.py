@@ -102,7 +102,7 @@ def fan_out(world: World) -> AgentSessionFlow:
 FAN_OUT = story(
     "workflows/join", "A join waits for all of its branches, and gets what each gave", fan_out,
     ["slow", "quick", "polish quick", "total one=One., polish=QUICK, slow=slow done"], "One.",
-    middle="slow", ordered=False,
+    middle="slow", ordered=False, before=2,
 )  # fmt: skip
 
 
@@ -127,7 +127,7 @@ def workers(world: World) -> AgentSessionFlow:
 
 WORKERS = story(
     "workflows/parallel-workers", "Each item of a list has a worker, and the results keep their order", workers,
-    ["split", "square 1", "square 2", "square 3", "total 14"], "go", middle="square 2", ordered=False,
+    ["split", "square 1", "square 2", "square 3", "total 14"], "go", middle="square 2", ordered=False, before=3,
 )  # fmt: skip
 
 
@@ -155,7 +155,7 @@ def dynamic(world: World) -> AgentSessionFlow:
 
 DYNAMIC = story(
     "workflows/dynamic-nodes", "Nodes that a node starts are steps; the node itself is a scope", dynamic,
-    ["double 1", "double 2", "double 3", "double 7", "close 2 4 6 14 14"], "go", middle="double 3", ordered=False,
+    ["double 1", "double 2", "double 3", "double 7", "close 2 4 6 14 14"], "go", middle="double 3", ordered=False, before=2,
 )  # fmt: skip
 
 
