@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterable, Sequence
-from typing import cast
+from itertools import groupby
 
 from perdure.client import AgentSessionClient
 from perdure.session.model import (
@@ -46,25 +46,19 @@ async def record(case: ConformanceCase, stage: Stage) -> Recording:
     names.give(stage.world.flow_type, "<flow>")
     for each in found.values():
         each.name_ids(names)
-    requests = [request_row(request) for request in stage.world.requests]
-    ledger = stage.world.ledger
-    if not case.ordered:
-        for row in requests:
-            row["contents"].sort()
-    if not case.ordered or len(stage.sessions) > 1:
-        requests.sort(key=_sort_key)
-        ledger.sort()
-    if not (case.ordered or case.served):  # A worker that was killed may have asked once more, in another branch.
-        requests = [row for index, row in enumerate(requests) if index == 0 or row != requests[index - 1]]
-    recording = {
-        "case": case.name,
-        "promise": case.promise,
-        "sessions": {name: each.rows(case) for name, each in found.items()},
-        "ledger": ledger,
-        "requests": requests,
-        "notes": stage.notes,
-    }
-    return cast(Recording, names.put(json.loads(json.dumps(recording))))
+    sessions = {name: _named(names, each.rows(passing=case.served and case.ordered)) for name, each in found.items()}
+    recording: Recording = {"case": case.name, "promise": case.promise, "sessions": sessions}
+    if stage.recorded.keys() == stage.sessions.keys():
+        recording["ledger"] = _named(names, stage.world.ledger)
+        recording["requests"] = _named(names, [request_row(request) for request in stage.world.requests])
+    recording["notes"] = _named(names, stage.notes)
+    _sort(recording, case)
+    return recording
+
+
+def _named(names: Names, value: JsonValue) -> JsonValue:
+    """As it will be read back from the reference."""
+    return names.put(json.loads(json.dumps(value)))
 
 
 class _Session:
@@ -99,14 +93,8 @@ class _Session:
         for step in self._steps:
             names.give(step.tool_call_id or "", f"{step.tool_name}()")
 
-    def rows(self, case: ConformanceCase) -> JsonObject:
+    def rows(self, *, passing: bool) -> JsonObject:
         snapshot = self._snapshot
-        steps = [step_row(step) for step in self._steps]
-        messages = [message_row(message) for message in self._messages]
-        passing = case.served and case.ordered
-        events = event_rows(event for event in self._events if passing or event.type not in PASSING_EVENTS)
-        if not case.ordered:
-            steps, messages, events = _unordered_steps(steps), _by_author(messages), sorted(events, key=_sort_key)
         return {
             "status": snapshot.status.value,
             "queued": snapshot.queued_messages,
@@ -114,9 +102,9 @@ class _Session:
             "usage": snapshot.usage.model_dump(mode="json"),
             "state": snapshot.state,
             "error": None if snapshot.error is None else snapshot.error.code,
-            "steps": steps,
-            "messages": messages,
-            "events": events,
+            "steps": [step_row(step) for step in self._steps],
+            "messages": [message_row(message) for message in self._messages],
+            "events": event_rows(event for event in self._events if passing or event.type not in PASSING_EVENTS),
         }
 
 
@@ -145,17 +133,38 @@ async def read_events(client: AgentSessionClient, session_id: str, last: str | N
 # ---------------------------------------------------------------- what has no order
 
 
+def _sort(recording: Recording, case: ConformanceCase) -> None:
+    """Sorts what has no order: between sessions always, in a session where branches go on side by side."""
+    sessions: dict[str, JsonObject] = recording["sessions"]
+    for session in sessions.values():
+        for message in session["messages"]:
+            message["item"].get("long_running_tool_ids", []).sort()  # a set, in ADK
+    if not case.ordered:
+        for session in sessions.values():
+            session["pending"].sort(key=_sort_key)
+            session["steps"] = _unordered_steps(session["steps"])
+            session["messages"].sort(key=_by_author)
+            session["events"].sort(key=_sort_key)
+        for row in recording.get("requests", ()):
+            row["contents"].sort()
+    if "requests" in recording and (len(sessions) > 1 or not case.ordered):
+        recording["requests"].sort(key=_sort_key)
+        recording["ledger"].sort()
+    if "requests" in recording and not (case.ordered or case.served):
+        # A worker that was killed may have asked once more, in another branch.
+        recording["requests"] = [row for row, _ in groupby(recording["requests"])]
+
+
 def _unordered_steps(steps: Iterable[JsonObject]) -> list[JsonObject]:
     """Steps sorted; how often the live invocation stopped on the way depends on timing, so ``RunModel`` is left out."""
     kept = [step for step in steps if step["name"] not in (StepName.RUN_MODEL.value, StepName.RESUME_TURN.value)]
     return sorted(kept, key=_sort_key)
 
 
-def _by_author(messages: Iterable[JsonObject]) -> list[JsonObject]:
-    """Messages by author, those of one author in their order."""
-    return sorted(messages, key=lambda row: (str(row["item"].get("branch", "")), str(row["author"])))
+def _by_author(row: JsonObject) -> tuple[str, str]:
+    """Messages of one author keep their order."""
+    return str(row["item"].get("branch", "")), str(row["author"])
 
 
 def _sort_key(row: JsonValue) -> str:
     return json.dumps(row, sort_keys=True)
-

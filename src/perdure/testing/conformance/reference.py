@@ -84,7 +84,9 @@ def _pretty(value: JsonValue, depth: int) -> str:
     """JSON with one row a line: a change of one step is a change of one line."""
     indent = "  " * (depth + 1)
     if isinstance(value, dict) and value and depth < 3:
-        items = [f"{indent}{json.dumps(key)}: {_pretty(item, depth + 1)}" for key, item in cast(JsonObject, value).items()]
+        items = [
+            f"{indent}{json.dumps(key)}: {_pretty(item, depth + 1)}" for key, item in cast(JsonObject, value).items()
+        ]
         return "{\n" + ",\n".join(items) + f"\n{indent[2:]}}}"
     if isinstance(value, list) and value and depth < 4:
         rows = [f"{indent}{json.dumps(item)}" for item in cast(list[JsonValue], value)]

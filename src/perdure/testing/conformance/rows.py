@@ -63,9 +63,7 @@ def event_rows(events: Iterable[AgentEvent]) -> list[JsonObject]:
     for event in events:
         row = _event_row(event)
         before = rows[-1] if rows else {}
-        joined = event.text is not None and all(
-            before.get(key) == row.get(key) for key in ("type", "step", "attempt")
-        )
+        joined = event.text is not None and all(before.get(key) == row.get(key) for key in ("type", "step", "attempt"))
         if joined:
             before["text"] += event.text
         else:

@@ -23,6 +23,7 @@ from perdure.session.model import (
     SessionStatus,
     StepRecord,
     TurnInfo,
+    TurnStatus,
 )
 from perdure.session.runner import AgentSessionFlow
 from perdure.testing.children import WorkerChild
@@ -76,8 +77,12 @@ class Stage:
         return {name: each for name, each in self._sessions.items() if name not in self._left_out}
 
     def leave_out(self, name: str) -> None:
-        """Leaves a session out of the recording: it never was, or what became of it is a matter of luck."""
+        """Leaves a session out of the recording, and ledger and requests with it: what became of it was luck."""
         self._left_out.add(name)
+
+    def forget(self, name: str) -> None:
+        """Leaves out a session that never was."""
+        del self._sessions[name]
 
     async def start(self, words: str | None = "go", name: str = "s", **options: Any) -> str | None:
         """Starts a session; ``options`` are those of ``start_session``."""
@@ -105,6 +110,16 @@ class Stage:
     async def idle(self, name: str = "s") -> AgentSnapshot:
         """Waits until the session is idle."""
         return await self.rest(SessionStatus.IDLE, name=name)
+
+    async def completed(self, name: str = "s") -> TurnInfo:
+        """Waits until the session is idle; its last turn must be completed.
+
+        Raises:
+            ConformanceFailure: it is not; says why.
+        """
+        turn = turn_of(await self.idle(name))
+        same("the turn", (turn.status, turn.error), (TurnStatus.COMPLETED, None))
+        return turn
 
     async def asked(self, count: int = 1, name: str = "s") -> list[Interrupt]:
         """Waits until the session waits for so many answers; they are sorted by tool and arguments.
@@ -162,6 +177,14 @@ class Stage:
 
         await self.until(are_there, f"{step_name} ({count})")
 
+    async def charged(self, model_calls: int, name: str = "s") -> None:
+        """Waits until so many model calls have their records."""
+
+        async def has_them() -> bool:
+            return (await self.client.get_agent_snapshot(self.session(name))).usage.model_calls >= model_calls
+
+        await self.until(has_them, f"{model_calls} recorded model calls")
+
     async def messages(self, name: str = "s") -> list[Message]:
         """The conversation."""
         return await read_messages(self.client, self.session(name))
@@ -170,9 +193,7 @@ class Stage:
         """What was said, without calls and their results."""
         return [message.text for message in await self.messages(name) if message.text]
 
-    async def events_until(
-        self, *kinds: AgentEventType, name: str = "s", after: str | None = None
-    ) -> list[AgentEvent]:
+    async def events_until(self, *kinds: AgentEventType, name: str = "s", after: str | None = None) -> list[AgentEvent]:
         """The live stream from a cursor to the first event of one of these kinds."""
         seen: list[AgentEvent] = []
         stream = self.client.stream_events(self.session(name), after=after)

@@ -16,11 +16,11 @@ from perdure.errors import (
     InterruptWithdrawn,
     UsageError,
 )
-from perdure.session.model import Interrupt, InterruptKind, InterruptStatus, JsonObject, StepStatus, TurnStatus
+from perdure.session.model import Interrupt, InterruptKind, InterruptStatus, JsonObject, StepStatus
 from perdure.session.runner import AgentSessionFlow
 from perdure.testing.conformance.case import case
 from perdure.testing.conformance.checks import holds, refused, same
-from perdure.testing.conformance.stage import Stage, turn_of
+from perdure.testing.conformance.stage import Stage
 from perdure.testing.conformance.world import ASKED, ONCE, READ, World
 from perdure.testing.replies import call, reply, text
 
@@ -46,12 +46,14 @@ def payer(world: World) -> AgentSessionFlow:
 async def approved(stage: Stage) -> None:
     await stage.start()
     (asked,) = await stage.asked()
-    same("what is asked", (asked.kind, asked.tool_name, asked.arguments), (InterruptKind.APPROVAL, "pay", {"amount": 5}))
+    same(
+        "what is asked", (asked.kind, asked.tool_name, asked.arguments), (InterruptKind.APPROVAL, "pay", {"amount": 5})
+    )
     same("nothing is paid yet", stage.world.ledger, ["look"])
     answered = await stage.decide(asked, True, resolved_by="ann")
     same("the answer", (answered.status, answered.resolved_by), (InterruptStatus.APPROVED, "ann"))
     holds("it says when", answered.resolved_at is not None)
-    same("the turn", turn_of(await stage.idle()).status, TurnStatus.COMPLETED)
+    await stage.completed()
     same("paid once", stage.world.ledger, ["look", "pay 5"])
 
 
@@ -60,7 +62,7 @@ async def rejected(stage: Stage) -> None:
     await stage.start()
     (asked,) = await stage.asked()
     await stage.decide(asked, False, message="too dear", resolved_by="ann")
-    same("the turn", turn_of(await stage.idle()).status, TurnStatus.COMPLETED)
+    await stage.completed()
     same("nothing is paid", stage.world.ledger, ["look"])
     holds("there is no step that ran it", "pay" not in await stage.calls())
 
@@ -110,7 +112,11 @@ async def two_people_at_once(stage: Stage) -> None:
             same("and is what happened", (await stage.calls(name)).keys() >= {"pay"}, won[0])
 
 
-@case("approvals/unknown-and-wrong", "What was never asked is not found; an answer of the wrong kind decides nothing.", payer)
+@case(
+    "approvals/unknown-and-wrong",
+    "What was never asked is not found; an answer of the wrong kind decides nothing.",
+    payer,
+)
 async def unknown_and_wrong(stage: Stage) -> None:
     await stage.start()
     (asked,) = await stage.asked()
@@ -148,10 +154,14 @@ def hurried(world: World) -> AgentSessionFlow:
     return world.flow(agent, {"pay": ASKED}, interrupt_deadline=timedelta(milliseconds=100))
 
 
-@case("approvals/deadline", "An approval that comes too late is refused; the call has expired, which is no one's no.", hurried)
+@case(
+    "approvals/deadline",
+    "An approval that comes too late is refused; the call has expired, which is no one's no.",
+    hurried,
+)
 async def deadline(stage: Stage) -> None:
     await stage.start()
-    same("the turn", turn_of(await stage.idle()).status, TurnStatus.COMPLETED)
+    await stage.completed()
     steps = [step for step in await stage.steps() if step.name.value == "AwaitToolApproval"]
     same("the approval", [step.status for step in steps], [StepStatus.EXPIRED])
     with refused(InterruptExpired):
@@ -161,17 +171,27 @@ async def deadline(stage: Stage) -> None:
     same("nothing is paid", stage.world.ledger, [])
 
 
-@case("approvals/deadline-while-nobody-works", "A deadline that passes while no worker is up is kept by the next one.", hurried, served=False)
+@case(
+    "approvals/deadline-while-nobody-works",
+    "A deadline that passes while no worker is up is kept by the next one.",
+    hurried,
+    served=False,
+)
 async def deadline_while_nobody_works(stage: Stage) -> None:
     async with stage.worker():
         await stage.start()
         await stage.step_named("AwaitToolApproval")
     async with stage.worker():
-        same("the turn", turn_of(await stage.idle()).status, TurnStatus.COMPLETED)
+        await stage.completed()
     same("nothing is paid", stage.world.ledger, [])
 
 
-@case("approvals/after-a-restart", "An approval outlives every process; the worker that comes next acts on it.", payer, served=False)
+@case(
+    "approvals/after-a-restart",
+    "An approval outlives every process; the worker that comes next acts on it.",
+    payer,
+    served=False,
+)
 async def after_a_restart(stage: Stage) -> None:
     with stage.process() as first:
         await stage.up(first)
@@ -181,7 +201,7 @@ async def after_a_restart(stage: Stage) -> None:
     async with stage.elsewhere() as other:
         await other.resolve_interrupt(stage.session(), asked.interrupt_id, approved=True, resolved_by="ann")
     async with stage.worker():
-        same("the turn", turn_of(await stage.idle()).status, TurnStatus.COMPLETED)
+        await stage.completed()
     same("the ledger", stage.world.ledger, ["look", "pay 5"])
 
 
@@ -252,9 +272,13 @@ def doubtful(world: World) -> AgentSessionFlow:
 async def in_the_middle(stage: Stage) -> None:
     await stage.start()
     (asked,) = await stage.asked()
-    same("what is asked", (asked.kind, asked.hint, asked.payload), (InterruptKind.CONFIRMATION, "How many days?", {"days": 3}))
+    same(
+        "what is asked",
+        (asked.kind, asked.hint, asked.payload),
+        (InterruptKind.CONFIRMATION, "How many days?", {"days": 3}),
+    )
     await stage.decide(asked, True, payload={"days": 2})
-    same("the turn", turn_of(await stage.idle()).status, TurnStatus.COMPLETED)
+    await stage.completed()
     same("the ledger", stage.world.ledger, ["book 3 asks", "book 3 {'days': 2}"])
 
 
@@ -267,7 +291,12 @@ async def in_the_middle_rejected(stage: Stage) -> None:
     same("the ledger", stage.world.ledger, ["book 3 asks"])
 
 
-@case("approvals/in-the-middle-after-a-restart", "What a tool asked in its run outlives its worker.", doubtful, served=False)
+@case(
+    "approvals/in-the-middle-after-a-restart",
+    "What a tool asked in its run outlives its worker.",
+    doubtful,
+    served=False,
+)
 async def in_the_middle_after_a_restart(stage: Stage) -> None:
     with stage.process() as first:
         await stage.up(first)
@@ -276,5 +305,5 @@ async def in_the_middle_after_a_restart(stage: Stage) -> None:
         first.kill()
     await stage.decide(asked, True, payload={"days": 1})
     async with stage.worker():
-        same("the turn", turn_of(await stage.idle()).status, TurnStatus.COMPLETED)
+        await stage.completed()
     same("the ledger", stage.world.ledger, ["book 3 asks", "book 3 {'days': 1}"])

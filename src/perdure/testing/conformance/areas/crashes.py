@@ -14,7 +14,7 @@ from google.adk.tools.base_tool import BaseTool
 from google.adk.tools.tool_context import ToolContext
 
 from perdure.adk import idempotency_key_for_tool_call
-from perdure.session.model import StepStatus, TurnStatus
+from perdure.session.model import StepStatus
 from perdure.session.policy import ToolEffect, ToolPolicy
 from perdure.session.runner import AgentSessionFlow
 from perdure.testing.conformance.case import case
@@ -96,13 +96,14 @@ async def _die(stage: Stage, moment: str) -> dict[str, tuple[StepStatus, int, in
             await stage.start(f"{effect} {moment}", effect)
         for effect in EFFECTS:
             await stage.reached(f"{moment} {effect}")
+            await stage.charged(1, effect)
         async with stage.worker():
             doomed.kill()
             for effect in EFFECTS:
                 stage.world.open(f"{moment} {effect}")
             found: dict[str, tuple[StepStatus, int, int]] = {}
             for effect in EFFECTS:
-                same("the turn goes on", turn_of(await stage.idle(effect)).status, TurnStatus.COMPLETED)
+                await stage.completed(effect)
                 step = (await stage.calls(effect))[effect]
                 begun = [line for line in stage.world.ledger if line.startswith(f"begin {effect} ")]
                 same("all attempts have one key", len(set(begun)), 1)
@@ -110,9 +111,14 @@ async def _die(stage: Stage, moment: str) -> dict[str, tuple[StepStatus, int, in
             return found
 
 
-@case("crashes/before-a-call", "A call that had not begun when its worker died runs as if nothing had happened.", deeds, served=False)
+@case(
+    "crashes/before-a-call",
+    "A call that had not begun when its worker died runs as if nothing had happened.",
+    deeds,
+    served=False,
+)
 async def before_a_call(stage: Stage) -> None:
-    expected = {effect: (StepStatus.SUCCEEDED, 1, 1) for effect in EFFECTS}
+    expected = dict.fromkeys(EFFECTS, (StepStatus.SUCCEEDED, 1, 1))
     same("status, attempts, times begun", await _die(stage, "before"), expected)
 
 
@@ -124,23 +130,38 @@ LOST_IN_THE_MIDDLE = {
 }
 
 
-@case("crashes/during-a-call", "Reads and idempotent writes run again; of other writes the outcome is unknown.", deeds, served=False)
+@case(
+    "crashes/during-a-call",
+    "Reads and idempotent writes run again; of other writes the outcome is unknown.",
+    deeds,
+    served=False,
+)
 async def during_a_call(stage: Stage) -> None:
     same("status, attempts, times begun", await _die(stage, "during"), LOST_IN_THE_MIDDLE)
 
 
-@case("crashes/after-a-call", "The same when the tool was done and its record was not: nobody can know.", deeds, served=False)
+@case(
+    "crashes/after-a-call",
+    "The same when the tool was done and its record was not: nobody can know.",
+    deeds,
+    served=False,
+)
 async def after_a_call(stage: Stage) -> None:
     same("status, attempts, times begun", await _die(stage, "after"), LOST_IN_THE_MIDDLE)
 
 
 @case("crashes/after-a-record", "A call that has a record is never run again.", deeds, served=False)
 async def after_a_record(stage: Stage) -> None:
-    expected = {effect: (StepStatus.SUCCEEDED, 1, 1) for effect in EFFECTS}
+    expected = dict.fromkeys(EFFECTS, (StepStatus.SUCCEEDED, 1, 1))
     same("status, attempts, times begun", await _die(stage, "recorded"), expected)
 
 
-@case("crashes/again-and-again", "An attempt counts whether it failed or its worker died: three, and a read has failed.", deeds, served=False)
+@case(
+    "crashes/again-and-again",
+    "An attempt counts whether it failed or its worker died: three, and a read has failed.",
+    deeds,
+    served=False,
+)
 async def again_and_again(stage: Stage) -> None:
     await stage.start("read during")
     for life in (1, 2, 3):
@@ -148,13 +169,18 @@ async def again_and_again(stage: Stage) -> None:
             await stage.reached("during read", life)
             doomed.kill()
     async with stage.worker():
-        same("the turn goes on", turn_of(await stage.idle()).status, TurnStatus.COMPLETED)
+        await stage.completed()
     step = (await stage.calls())["read"]
     same("the read", (step.status, step.attempts), (StepStatus.FAILED, 3))
     same("times begun", len(stage.world.ledger), 3)
 
 
-@case("crashes/stopped-worker", "A worker that stood still and wakes up when another has its session writes nothing.", deeds, served=False)
+@case(
+    "crashes/stopped-worker",
+    "A worker that stood still and wakes up when another has its session writes nothing.",
+    deeds,
+    served=False,
+)
 async def stopped_worker(stage: Stage) -> None:
     with stage.process(lease=SHORT_LEASE) as stopped:
         await stage.up(stopped)
@@ -162,7 +188,7 @@ async def stopped_worker(stage: Stage) -> None:
         await stage.reached("during once")
         stopped.stop()
         async with stage.worker():
-            same("taken over", turn_of(await stage.idle()).status, TurnStatus.COMPLETED)
+            await stage.completed()
             before = (await stage.steps(), await stage.messages())
             same("the outcome", (await stage.calls())["once"].status, StepStatus.OUTCOME_UNKNOWN)
             stage.world.open("during once")
@@ -175,7 +201,12 @@ async def stopped_worker(stage: Stage) -> None:
         same("begun once", sum(line.startswith("begin once") for line in stage.world.ledger), 1)
 
 
-@case("crashes/leaving-worker", "A worker that is told to leave lets its calls finish, and another goes on.", deeds, served=False)
+@case(
+    "crashes/leaving-worker",
+    "A worker that is told to leave lets its calls finish, and another goes on.",
+    deeds,
+    served=False,
+)
 async def leaving_worker(stage: Stage) -> None:
     with stage.process() as leaving:
         await stage.up(leaving)
@@ -185,7 +216,7 @@ async def leaving_worker(stage: Stage) -> None:
         stage.world.open("during once")
         same("it ended well", await leaving.wait_exit_async(), 0)
     async with stage.worker():
-        same("the turn goes on", turn_of(await stage.idle()).status, TurnStatus.COMPLETED)
+        await stage.completed()
     step = (await stage.calls())["once"]
     same("the write", (step.status, step.attempts), (StepStatus.SUCCEEDED, 1))
 
@@ -206,7 +237,12 @@ def thinker(world: World) -> AgentSessionFlow:
     return world.flow(agent, {"look": READ})
 
 
-@case("crashes/between-model-calls", "A model call that has a record is not made again; what follows it is.", thinker, served=False)
+@case(
+    "crashes/between-model-calls",
+    "A model call that has a record is not made again; what follows it is.",
+    thinker,
+    served=False,
+)
 async def between_model_calls(stage: Stage) -> None:
     with stage.process() as doomed:
         await stage.up(doomed)
@@ -220,7 +256,12 @@ async def between_model_calls(stage: Stage) -> None:
     same("looked once", stage.world.ledger, ["look"])
 
 
-@case("crashes/queue-survives", "What was queued behind a turn whose worker died is handled behind it.", thinker, served=False)
+@case(
+    "crashes/queue-survives",
+    "What was queued behind a turn whose worker died is handled behind it.",
+    thinker,
+    served=False,
+)
 async def queue_survives(stage: Stage) -> None:
     with stage.process() as doomed:
         await stage.up(doomed)
@@ -247,11 +288,13 @@ async def many_sessions(stage: Stage) -> None:
             doomed.kill()
             stage.world.open("thinking")
             for name in names:
-                same("its turn", turn_of(await stage.idle(name)).status, TurnStatus.COMPLETED)
+                await stage.completed(name)
     same("each looked once", stage.world.ledger, ["look"] * len(names))
 
 
-@case("crashes/servers-restart", "Servers that start again find everything as it was.", deeds, served=False, restarts=True)
+@case(
+    "crashes/servers-restart", "Servers that start again find everything as it was.", deeds, served=False, restarts=True
+)
 async def servers_restart(stage: Stage) -> None:
     restart = stage.target.restart_services
     holds("the target can restart its servers", restart is not None)

@@ -8,12 +8,12 @@ from google.adk.tools.tool_context import ToolContext
 
 from perdure.adk import idempotency_key_for_tool_call
 from perdure.errors import ToolExecutionError
-from perdure.session.model import StepStatus, TurnStatus
+from perdure.session.model import StepStatus
 from perdure.session.policy import ToolEffect, ToolPolicy
 from perdure.session.runner import AgentSessionFlow
 from perdure.testing.conformance.case import case
 from perdure.testing.conformance.checks import same
-from perdure.testing.conformance.stage import Stage, turn_of
+from perdure.testing.conformance.stage import Stage
 from perdure.testing.conformance.world import AT_ONCE, IDEMPOTENT, ONCE, READ, World
 from perdure.testing.replies import call, reply, text
 from perdure.testing.script import by_message
@@ -65,7 +65,7 @@ async def _try(stage: Stage, fails: int) -> dict[str, tuple[StepStatus, int]]:
         await stage.start(f"{effect} {fails}", effect)
     found: dict[str, tuple[StepStatus, int]] = {}
     for effect in EFFECTS:
-        same("the turn goes on", turn_of(await stage.idle(effect)).status, TurnStatus.COMPLETED)
+        await stage.completed(effect)
         step = (await stage.calls(effect))[effect]
         found[effect] = (step.status, step.attempts)
         keys = {line.partition(" ")[2] for line in stage.world.ledger if line.startswith(f"{effect} ")}
@@ -75,7 +75,7 @@ async def _try(stage: Stage, fails: int) -> dict[str, tuple[StepStatus, int]]:
 
 @case("effects/succeeding", "A tool that works is run once, whatever its effect.", trials)
 async def succeeding(stage: Stage) -> None:
-    same("outcomes", await _try(stage, 0), {effect: (StepStatus.SUCCEEDED, 1) for effect in EFFECTS})
+    same("outcomes", await _try(stage, 0), dict.fromkeys(EFFECTS, (StepStatus.SUCCEEDED, 1)))
 
 
 @case("effects/failing-twice", "Reads and idempotent writes are tried three times, others once.", trials)
@@ -117,7 +117,12 @@ def refusing(world: World) -> AgentSessionFlow:
     return world.flow(world.agent(script, [hopeless, fine]), {"hopeless": READ, "fine": IDEMPOTENT})
 
 
-@case("effects/told-to-stop", "A ToolExecutionError fails at once, and its siblings keep their results.", refusing, ordered=False)
+@case(
+    "effects/told-to-stop",
+    "A ToolExecutionError fails at once, and its siblings keep their results.",
+    refusing,
+    ordered=False,
+)
 async def told_to_stop(stage: Stage) -> None:
     await stage.start()
     await stage.idle()
@@ -151,10 +156,14 @@ def slow(world: World) -> AgentSessionFlow:
     return world.flow(world.agent(script, [look, write]), policies)
 
 
-@case("effects/timeouts", "An attempt that takes too long is over: a read is tried again, of a write the outcome is unknown.", slow)
+@case(
+    "effects/timeouts",
+    "An attempt that takes too long is over: a read is tried again, of a write the outcome is unknown.",
+    slow,
+)
 async def timeouts(stage: Stage) -> None:
     await stage.start()
-    same("the turn goes on", turn_of(await stage.idle()).status, TurnStatus.COMPLETED)
+    await stage.completed()
     calls = await stage.calls()
     same("the read", (calls["look"].status, calls["look"].attempts), (StepStatus.SUCCEEDED, 2))
     same("the write", (calls["write"].status, calls["write"].attempts), (StepStatus.OUTCOME_UNKNOWN, 1))

@@ -29,14 +29,18 @@ def broken_model(world: World) -> AgentSessionFlow:
     return world.flow(world.agent(script, [write]), {"write": ONCE})
 
 
-@case("errors/model", "A model that fails for good fails the turn; the next turn's model is told what was done.", broken_model)
+@case(
+    "errors/model",
+    "A model that fails for good fails the turn; the next turn's model is told what was done.",
+    broken_model,
+)
 async def model(stage: Stage) -> None:
     await stage.start()
     snapshot = await stage.idle()
     same("the turn", turn_of(snapshot).status, TurnStatus.FAILED)
     holds("the session says why", snapshot.error is not None)
     await stage.send("again")
-    same("the next one", turn_of(await stage.idle()).status, TurnStatus.COMPLETED)
+    await stage.completed()
     same("written once", stage.world.ledger, ["write"])
     holds("it is told", any("write" in str(content) for content in stage.world.requests[-1].contents))
 
@@ -46,7 +50,9 @@ def busy_model(world: World) -> AgentSessionFlow:
     return world.flow(world.agent(by_turn(failing(503), text("I am back."))))
 
 
-@case("errors/model-overloaded", "A model that is overloaded is asked three times, and then the turn fails.", busy_model)
+@case(
+    "errors/model-overloaded", "A model that is overloaded is asked three times, and then the turn fails.", busy_model
+)
 async def model_overloaded(stage: Stage) -> None:
     await stage.start()
     same("the turn", turn_of(await stage.idle()).status, TurnStatus.FAILED)
@@ -78,17 +84,21 @@ def odd_tools(world: World) -> AgentSessionFlow:
     return world.flow(world.agent(script, [locked, hoards]), {"locked": READ, "hoards": IDEMPOTENT})
 
 
-@case("errors/values-without-a-form", "A value that cannot be stored is refused where it is written, and named.", odd_tools)
+@case(
+    "errors/values-without-a-form",
+    "A value that cannot be stored is refused where it is written, and named.",
+    odd_tools,
+)
 async def values_without_a_form(stage: Stage) -> None:
     for words in ("locked", "hoards"):
         await stage.start(words, words)
         await stage.idle(words)
         await stage.send("hello", words)
-        same("it is usable", turn_of(await stage.idle(words)).status, TurnStatus.COMPLETED)
+        await stage.completed(words)
         holds("nothing succeeded", (await stage.calls(words))[words].status is not StepStatus.SUCCEEDED)
     with refused(ValueNotStorable):
         await stage.start("hello", "never", state={"lock": threading.Lock()})
-    stage.leave_out("never")
+    stage.forget("never")
 
 
 @case("errors/unknown-tool", "A model that calls a tool that is not there does not break its session.", odd_tools)
@@ -96,7 +106,7 @@ async def unknown_tool(stage: Stage) -> None:
     await stage.start("ghost")
     await stage.idle()
     await stage.send("hello")
-    same("it is usable", turn_of(await stage.idle()).status, TurnStatus.COMPLETED)
+    await stage.completed()
 
 
 def deployed(world: World) -> AgentSessionFlow:
@@ -117,7 +127,12 @@ def deployed(world: World) -> AgentSessionFlow:
     return world.flow(agent, {tool.__name__: ASKED})
 
 
-@case("errors/changed-code", "Code that does not fit blocks the session and redoes nothing; the old code goes on.", deployed, served=False)
+@case(
+    "errors/changed-code",
+    "Code that does not fit blocks the session and redoes nothing; the old code goes on.",
+    deployed,
+    served=False,
+)
 async def changed_code(stage: Stage) -> None:
     async with stage.worker():
         await stage.start()
@@ -140,7 +155,12 @@ async def changed_code(stage: Stage) -> None:
     same("paid once", stage.world.ledger, ["pay 5"])
 
 
-@case("errors/unserved", "A session whose flow nobody serves keeps what it is sent, and says that nobody serves it.", deployed, served=False)
+@case(
+    "errors/unserved",
+    "A session whose flow nobody serves keeps what it is sent, and says that nobody serves it.",
+    deployed,
+    served=False,
+)
 async def unserved(stage: Stage) -> None:
     await stage.start()
     snapshot = await stage.client.get_agent_snapshot(stage.session())
@@ -163,13 +183,15 @@ def big(world: World) -> AgentSessionFlow:
         world.note("size")
         return len(tool_context.session.events)
 
-    return world.flow(world.agent([call("fetch"), call("size"), text("Much.")], [fetch, size]), {"fetch": READ, "size": READ})
+    return world.flow(
+        world.agent([call("fetch"), call("size"), text("Much.")], [fetch, size]), {"fetch": READ, "size": READ}
+    )
 
 
 @case("errors/big-result", "A result of 5 MB reaches the model whole.", big)
 async def big_result(stage: Stage) -> None:
     await stage.start()
-    same("the turn", turn_of(await stage.idle()).status, TurnStatus.COMPLETED)
+    await stage.completed()
     step = (await stage.calls())["fetch"]
     same("its length", len(step.result["data"]), 5_000_000)
     seen = stage.world.requests[-1].contents[2].parts or []

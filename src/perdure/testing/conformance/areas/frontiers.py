@@ -54,6 +54,7 @@ def mixed(world: World) -> AgentSessionFlow:
 
 async def _frontier(stage: Stage) -> list[Interrupt]:
     """Waits for the whole frontier: what runs beside a wait may ask a moment later."""
+
     async def whole() -> bool:
         return len((await stage.client.wait(stage.session())).pending_interrupts) == 3
 
@@ -71,11 +72,16 @@ async def answered_at_once(stage: Stage) -> None:
         resolved_by="ann",
     )
     same("answered", [each.status for each in done], [InterruptStatus.APPROVED, *[InterruptStatus.ANSWERED] * 2])
-    same("the turn", turn_of(await stage.idle()).status, TurnStatus.COMPLETED)
+    await stage.completed()
     same("the ledger", sorted(stage.world.ledger), ["pay 5", "render a", "render b"])
 
 
-@case("frontiers/answered-one-by-one", "It is waiting until the last answer is there, whatever the order.", mixed, ordered=False)
+@case(
+    "frontiers/answered-one-by-one",
+    "It is waiting until the last answer is there, whatever the order.",
+    mixed,
+    ordered=False,
+)
 async def answered_one_by_one(stage: Stage) -> None:
     await stage.start()
     pay, a, b = await _frontier(stage)
@@ -85,11 +91,13 @@ async def answered_one_by_one(stage: Stage) -> None:
     await stage.step_named("AwaitToolApproval", settled=True)
     same("still waiting", [each.interrupt_id for each in await stage.asked(1)], [a.interrupt_id])
     await stage.answer(a, {"url": "a"})
-    same("the turn", turn_of(await stage.idle()).status, TurnStatus.COMPLETED)
+    await stage.completed()
     same("nothing is paid", sorted(stage.world.ledger), ["render a", "render b"])
 
 
-@case("frontiers/all-or-nothing", "Answers that do not fit the frontier are refused, all of them.", mixed, ordered=False)
+@case(
+    "frontiers/all-or-nothing", "Answers that do not fit the frontier are refused, all of them.", mixed, ordered=False
+)
 async def all_or_nothing(stage: Stage) -> None:
     await stage.start()
     pay, a, b = await _frontier(stage)
@@ -113,7 +121,12 @@ async def all_or_nothing(stage: Stage) -> None:
     await stage.idle()
 
 
-@case("frontiers/questions", "A question takes a value, once, and not null; the wrong method names the right one.", mixed, ordered=False)
+@case(
+    "frontiers/questions",
+    "A question takes a value, once, and not null; the wrong method names the right one.",
+    mixed,
+    ordered=False,
+)
 async def questions(stage: Stage) -> None:
     await stage.start()
     pay, a, b = await _frontier(stage)
@@ -131,7 +144,13 @@ async def questions(stage: Stage) -> None:
     await stage.idle()
 
 
-@case("frontiers/after-a-restart", "A frontier outlives its worker; answers given meanwhile count.", mixed, served=False, ordered=False)
+@case(
+    "frontiers/after-a-restart",
+    "A frontier outlives its worker; answers given meanwhile count.",
+    mixed,
+    served=False,
+    ordered=False,
+)
 async def after_a_restart(stage: Stage) -> None:
     with stage.process() as first:
         await stage.up(first)
@@ -141,7 +160,7 @@ async def after_a_restart(stage: Stage) -> None:
         first.kill()
     await stage.client.resume(stage.session(), {pay.interrupt_id: True, b.interrupt_id: {"url": "b"}})
     async with stage.worker():
-        same("the turn", turn_of(await stage.idle()).status, TurnStatus.COMPLETED)
+        await stage.completed()
     same("the ledger", sorted(stage.world.ledger), ["pay 5", "render a", "render b"])
 
 
@@ -159,7 +178,7 @@ def hurried(world: World) -> AgentSessionFlow:
 @case("frontiers/deadline", "A question that nobody answers in time is an error that the model sees.", hurried)
 async def deadline(stage: Stage) -> None:
     await stage.start()
-    same("the turn", turn_of(await stage.idle()).status, TurnStatus.COMPLETED)
+    await stage.completed()
     found = [step.status for step in await stage.steps() if step.name.value == "AwaitAnswer"]
     same("the question", found, [StepStatus.EXPIRED])
 
@@ -177,7 +196,9 @@ def ticketing(world: World) -> AgentSessionFlow:
     return world.flow(agent, {"ticket": READ})
 
 
-@case("frontiers/late-answer", "A call with a first result leaves the turn to end; the answer starts a turn.", ticketing)
+@case(
+    "frontiers/late-answer", "A call with a first result leaves the turn to end; the answer starts a turn.", ticketing
+)
 async def late_answer(stage: Stage) -> None:
     await stage.start()
     snapshot = await stage.idle()
@@ -218,7 +239,7 @@ async def sign_in(stage: Stage) -> None:
     (asked,) = await stage.asked()
     same("the kind", asked.kind, InterruptKind.CREDENTIAL)
     await stage.decide(asked, True, payload=_signed(asked))
-    same("the turn", turn_of(await stage.idle()).status, TurnStatus.COMPLETED)
+    await stage.completed()
     same("the ledger", stage.world.ledger, ["fetch False", "fetch True"])
     shown = [step.model_dump_json() for step in await stage.steps()]
     shown += [message.model_dump_json() for message in await stage.messages()]
@@ -271,7 +292,12 @@ def _request(**given: Any) -> RequestInput:
     return cast(RequestInput, cast(Any, RequestInput)(**given))
 
 
-@case("frontiers/legs", "A workflow that asks goes on when all that it asked is answered, and not before.", form, ordered=False)
+@case(
+    "frontiers/legs",
+    "A workflow that asks goes on when all that it asked is answered, and not before.",
+    form,
+    ordered=False,
+)
 async def legs(stage: Stage) -> None:
     await stage.start()
     first, second = await stage.asked(2)
@@ -281,11 +307,17 @@ async def legs(stage: Stage) -> None:
     same("half is not enough", (await stage.rest()).status, SessionStatus.WAITING)
     same("nothing went on", stage.world.ledger, ["prepare"])
     await stage.answer(colour, {"is": "red"})
-    same("the turn", turn_of(await stage.idle()).status, TurnStatus.COMPLETED)
+    await stage.completed()
     same("the ledger", sorted(stage.world.ledger), ["colour red", "prepare", "size 42"])
 
 
-@case("frontiers/legs-after-a-restart", "The next leg of a turn begins in whatever process is there.", form, served=False, ordered=False)
+@case(
+    "frontiers/legs-after-a-restart",
+    "The next leg of a turn begins in whatever process is there.",
+    form,
+    served=False,
+    ordered=False,
+)
 async def legs_after_a_restart(stage: Stage) -> None:
     with stage.process() as first:
         await stage.up(first)
@@ -294,5 +326,5 @@ async def legs_after_a_restart(stage: Stage) -> None:
         first.kill()
     await stage.client.resume(stage.session(), {each.interrupt_id: {"is": each.hint} for each in asked})
     async with stage.worker():
-        same("the turn", turn_of(await stage.idle()).status, TurnStatus.COMPLETED)
+        await stage.completed()
     same("the ledger", sorted(stage.world.ledger), ["colour Which colour?", "prepare", "size Which size?"])

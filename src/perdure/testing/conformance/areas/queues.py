@@ -81,7 +81,11 @@ async def repeats(stage: Stage) -> None:
     same("counted", (await stage.idle()).state["n"], 2)
 
 
-@case("queues/two-clients", "Two clients at once: every message has a turn of its own, and those of each are in order.", counter)
+@case(
+    "queues/two-clients",
+    "Two clients at once: every message has a turn of its own, and those of each are in order.",
+    counter,
+)
 async def two_clients(stage: Stage) -> None:
     stage.world.open("counting")
     await stage.start(None, "both")
@@ -132,7 +136,12 @@ async def cancelled(stage: Stage) -> None:
         await stage.client.cancel_turn(stage.session(), turn_id="e-nothing")
 
 
-@case("queues/while-nobody-works", "What is accepted while no worker is up is handled when one comes.", payer, served=False)
+@case(
+    "queues/while-nobody-works",
+    "What is accepted while no worker is up is handled when one comes.",
+    payer,
+    served=False,
+)
 async def while_nobody_works(stage: Stage) -> None:
     await stage.start("one")
     await stage.send("two")

@@ -113,7 +113,9 @@ async def created_idle(stage: Stage) -> None:
     same("after", (turn_of(snapshot).turn_id, snapshot.state), (turn_id, {"a": 1, "b": 2}))
 
 
-@case("sessions/request-ids", "A repeat under one request id is done once; another request under it is refused.", silent)
+@case(
+    "sessions/request-ids", "A repeat under one request id is done once; another request under it is refused.", silent
+)
 async def request_ids(stage: Stage) -> None:
     await stage.start(None)
     first = await stage.send("hello", request_id="r1")
@@ -149,7 +151,9 @@ async def _pages(client: AgentSessionClient, limit: int) -> list[Page[SessionSum
     return pages
 
 
-@case("sessions/pages", "Messages and steps are read in pages of any size, with the same items in the same order.", talker)
+@case(
+    "sessions/pages", "Messages and steps are read in pages of any size, with the same items in the same order.", talker
+)
 async def pages(stage: Stage) -> None:
     await stage.start()
     await stage.idle()
@@ -236,7 +240,7 @@ async def unknown(stage: Stage) -> None:
         await stage.send("hello", "nowhere")
     with refused(SessionNotFound):
         await stage.client.resolve_interrupt(nowhere, "i", approved=True)
-    stage.leave_out("nowhere")
+    stage.forget("nowhere")
 
 
 @case("sessions/many", "Many sessions at once do not mix.", talker)

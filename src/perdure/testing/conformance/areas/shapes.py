@@ -16,12 +16,12 @@ from google.adk.tools.base_tool import BaseTool
 from google.adk.tools.exit_loop_tool import exit_loop
 from google.adk.tools.tool_context import ToolContext
 
-from perdure.session.model import SessionStatus, TurnStatus
+from perdure.session.model import SessionStatus
 from perdure.session.runner import AgentSessionFlow
 from perdure.testing.conformance.areas.stories import deed, story
 from perdure.testing.conformance.case import case
 from perdure.testing.conformance.checks import same
-from perdure.testing.conformance.stage import Stage, turn_of
+from perdure.testing.conformance.stage import Stage
 from perdure.testing.conformance.world import ASKED, READ, World
 from perdure.testing.replies import Reply, call, reply, text
 from perdure.testing.script import Script
@@ -217,11 +217,17 @@ async def _one_waits(stage: Stage) -> None:
 async def one_branch_waits(stage: Stage) -> None:
     await stage.start()
     await _one_waits(stage)
-    same("the turn", turn_of(await stage.idle()).status, TurnStatus.COMPLETED)
+    await stage.completed()
     same("the ledger", sorted(stage.world.ledger), ["after payment", "pay", "w1", "w2"])
 
 
-@case("shapes/one-branch-waits-killed", "The same when its worker is killed while it waits.", one_waits, served=False, ordered=False)
+@case(
+    "shapes/one-branch-waits-killed",
+    "The same when its worker is killed while it waits.",
+    one_waits,
+    served=False,
+    ordered=False,
+)
 async def one_branch_waits_killed(stage: Stage) -> None:
     with stage.process() as doomed:
         await stage.up(doomed)
@@ -230,7 +236,7 @@ async def one_branch_waits_killed(stage: Stage) -> None:
         doomed.kill()
     await _one_waits(stage)
     async with stage.worker():
-        same("the turn", turn_of(await stage.idle()).status, TurnStatus.COMPLETED)
+        await stage.completed()
     same("the ledger", sorted(stage.world.ledger), ["after payment", "pay", "w1", "w2"])
 
 
@@ -278,9 +284,13 @@ def watched(world: World) -> AgentSessionFlow:
     return world.flow(agent, {"note": READ})
 
 
-@case("shapes/callbacks", "Callbacks run once per call and in the framework's order; a guardrail's answer stands.", watched)
+@case(
+    "shapes/callbacks",
+    "Callbacks run once per call and in the framework's order; a guardrail's answer stands.",
+    watched,
+)
 async def callbacks(stage: Stage) -> None:
     await stage.start()
-    same("the turn", turn_of(await stage.idle()).status, TurnStatus.COMPLETED)
+    await stage.completed()
     same("models called", stage.world.ledger.count("after model"), 3)
     same("the tool ran once, with other arguments", stage.world.ledger.count("A"), 1)

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from perdure.session.model import TurnStatus
 from perdure.testing.conformance.case import Body, ConformanceCase, case
 from perdure.testing.conformance.checks import same
 from perdure.testing.conformance.life import Builder
-from perdure.testing.conformance.stage import Stage, turn_of
+from perdure.testing.conformance.stage import Stage
 from perdure.testing.conformance.world import World
 
 MIDDLE = "middle"
@@ -74,7 +73,6 @@ def story(
 
 
 async def _ends(stage: Stage, deeds: Sequence[str], last: str) -> None:
-    turn = turn_of(await stage.idle())
-    same("the turn", (turn.status, turn.error), (TurnStatus.COMPLETED, None))
+    await stage.completed()
     same("the deeds, each as often as it happened", sorted(stage.world.ledger), sorted(deeds))
     same("the last words", (await stage.texts())[-1], last)

@@ -79,7 +79,11 @@ async def live(stage: Stage) -> None:
     same("the words", said, "This is a long answer in many pieces.")
 
 
-@case("streams/reconnects", "A reader that comes back with its last cursor misses nothing and sees nothing twice.", speaker)
+@case(
+    "streams/reconnects",
+    "A reader that comes back with its last cursor misses nothing and sees nothing twice.",
+    speaker,
+)
 async def reconnects(stage: Stage) -> None:
     stage.world.open("speaking")
     await stage.start()
@@ -109,7 +113,12 @@ async def elsewhere(stage: Stage) -> None:
     same("the words", said, "This is a long answer in many pieces.")
 
 
-@case("streams/over-a-crash", "A reader goes on over a worker's death; nothing that lasts is lost or doubled.", speaker, served=False)
+@case(
+    "streams/over-a-crash",
+    "A reader goes on over a worker's death; nothing that lasts is lost or doubled.",
+    speaker,
+    served=False,
+)
 async def over_a_crash(stage: Stage) -> None:
     await stage.start(None)
     watching = asyncio.create_task(_follow(stage.client, stage.session()))
@@ -147,7 +156,7 @@ async def wrong_cursors(stage: Stage) -> None:
         await anext(stage.client.stream_events(stage.session(), after="no cursor"))
     with refused(SessionNotFound):
         await anext(stage.client.stream_events(stage.session("nowhere")))
-    stage.leave_out("nowhere")
+    stage.forget("nowhere")
 
 
 def small(world: World) -> AgentSessionFlow:
@@ -156,7 +165,9 @@ def small(world: World) -> AgentSessionFlow:
     return world.flow(world.agent(text(words, chunks=20)), event_stream_capacity_bytes=4096)
 
 
-@case("streams/capacity", "A stream keeps what fits; who comes too late is told, and can read on from the oldest.", small)
+@case(
+    "streams/capacity", "A stream keeps what fits; who comes too late is told, and can read on from the oldest.", small
+)
 async def capacity(stage: Stage) -> None:
     await stage.start()
     snapshot = await stage.idle()
@@ -184,7 +195,11 @@ def asker(world: World) -> AgentSessionFlow:
     return world.flow(world.agent([call("pay"), text("Done.")], [pay]), {"pay": ASKED})
 
 
-@case("streams/waits", "The stream tells of what is asked and answered, and of the turn that stands still meanwhile.", asker)
+@case(
+    "streams/waits",
+    "The stream tells of what is asked and answered, and of the turn that stands still meanwhile.",
+    asker,
+)
 async def waits(stage: Stage) -> None:
     await stage.start()
     (asked,) = await stage.asked()

@@ -33,7 +33,11 @@ def costly(world: World) -> AgentSessionFlow:
     return world.flow(world.agent(script, [look]), {"look": READ})
 
 
-@case("usage/turns-and-session", "Each turn has its usage, thoughts and tool prompts included; the session has the sum.", costly)
+@case(
+    "usage/turns-and-session",
+    "Each turn has its usage, thoughts and tool prompts included; the session has the sum.",
+    costly,
+)
 async def turns_and_session(stage: Stage) -> None:
     stage.world.open("looking")
     await stage.start("one")
@@ -49,7 +53,12 @@ async def turns_and_session(stage: Stage) -> None:
     same("the session", snapshot.usage, first + second + third)
 
 
-@case("usage/replay-costs-nothing", "Answers from a record cost nothing: a worker's death is not charged.", costly, served=False)
+@case(
+    "usage/replay-costs-nothing",
+    "Answers from a record cost nothing: a worker's death is not charged.",
+    costly,
+    served=False,
+)
 async def replay_costs_nothing(stage: Stage) -> None:
     with stage.process() as doomed:
         await stage.up(doomed)
@@ -81,7 +90,12 @@ def limited(world: World) -> AgentSessionFlow:
     return world.flow(agent, {"pay": ASKED, "look": READ}, run_config=config)
 
 
-@case("usage/limit-of-model-calls", "The limit of model calls counts over the whole turn, pauses and processes included.", limited, served=False)
+@case(
+    "usage/limit-of-model-calls",
+    "The limit of model calls counts over the whole turn, pauses and processes included.",
+    limited,
+    served=False,
+)
 async def limit_of_model_calls(stage: Stage) -> None:
     async with stage.worker():
         await stage.start()
