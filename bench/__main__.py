@@ -14,6 +14,7 @@ from bench.disk import commit_ms
 from bench.measures import MEASURES, Conditions, Measure
 from bench.quiet import be_quiet
 from bench.report import RESULTS, Row, Run, publish, report_console
+from bench.store import chosen
 
 if TYPE_CHECKING:
     from bench.profiler import Profile
@@ -33,8 +34,16 @@ NAMES = click.Choice(list(MEASURES))
     default=None,
     help="Where the databases go; the disk matters.  Default: the system's folder for temporary files.",
 )
+@click.option(
+    "--store",
+    default="sqlite",
+    show_default=True,
+    help="'sqlite', 'postgresql' for a server that is started in the folder, or postgresql://... for one that is up.",
+)
 @click.pass_context
-def main(context: click.Context, quick: bool, only: tuple[str, ...], result: Path, folder: Path | None) -> None:
+def main(
+    context: click.Context, quick: bool, only: tuple[str, ...], result: Path, folder: Path | None, store: str
+) -> None:
     """Measures durable turns against the same turns on raw ADK, in one run, as ratios."""
     be_quiet()
     if context.invoked_subcommand is not None:
@@ -43,9 +52,10 @@ def main(context: click.Context, quick: bool, only: tuple[str, ...], result: Pat
     begun = time.perf_counter()
     before = _commit_ms(folder)
     rows: list[Row] = []
-    for name in only or MEASURES:
-        with console.status(f"measuring {name}"), TemporaryDirectory(prefix="bench-", dir=folder) as scratch:
-            rows += asyncio.run(_rows(MEASURES[name], Conditions(Path(scratch), quick)))
+    with chosen(store, folder):
+        for name in only or MEASURES:
+            with console.status(f"measuring {name}"), TemporaryDirectory(prefix="bench-", dir=folder) as scratch:
+                rows += asyncio.run(_rows(MEASURES[name], Conditions(Path(scratch), quick)))
     run = Run(quick, time.perf_counter() - begun, (before, _commit_ms(folder)))
     publish(rows, run, result, console)
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.quiet import be_quiet
+from bench.store import address_for
 from bench.workload import Tool, lookup, orders_flow, refund
 from perdure import open_engine
 
@@ -102,7 +103,7 @@ def _say(word: str) -> None:
 async def _serve(path: Path, names: Sequence[str]) -> None:
     tools = {"lookup": lookup, "refund": refund, "hold": hold_tool(path)}
     flow = orders_flow([tools[name] for name in names])
-    async with open_engine(f"sqlite:///{path}", flows=[flow]) as engine:
+    async with open_engine(address_for(path), flows=[flow]) as engine:
         await engine.serve(ready=lambda: _say("ready"))
 
 

@@ -23,9 +23,10 @@ from google.adk.runners import Runner
 from google.adk.sessions import InMemorySessionService
 from google.genai import types
 
+from bench.store import address_for
 from perdure import AgentSessionClient, AgentSessionFlow, ToolEffect, ToolPolicy, TurnStatus, open_engine
 from perdure.adk import adk_agent_session_flow
-from perdure.engine.open import Durability
+from perdure.store.opening import Durability
 
 FLOW_TYPE = "BenchOrders"
 USER = "u"
@@ -193,11 +194,11 @@ class RawSide:
 
 
 class DurableSide:
-    """perdure on a SQLite file, with a worker in this process unless ``worker`` is false."""
+    """perdure on a store of its own, with a worker in this process unless ``worker`` is false."""
 
     def __init__(self, path: Path, *tools: Tool, durability: Durability = "power", worker: bool = True) -> None:
         flow = orders_flow(tools or (lookup,))
-        self.engine = open_engine(f"sqlite:///{path}", flows=[flow], durability=durability)
+        self.engine = open_engine(address_for(path), flows=[flow], durability=durability)
         self.client = AgentSessionClient(self.engine, flow)
         self._worker = self.engine.worker() if worker else None
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from bench.measures.base import Conditions, Measure
 from bench.report import Row, Target
 from bench.workload import DurableSide, many
-from perdure.store.sqlite import SqliteStore
+from perdure.store.sql.store import SqlStore
 
 SLACK = 2
 """Commits that a turn may take beyond one for each step: the accepted message, and one more."""
@@ -23,7 +23,7 @@ async def measure_commits(conditions: Conditions) -> Sequence[Row]:
             for session_id in ids:
                 await side.open(session_id)
             store = side.engine.store
-            assert isinstance(store, SqliteStore)
+            assert isinstance(store, SqlStore)
             before = store.commits
             await many(side, ids, turns)
             commits = (store.commits - before) / (sessions * turns)

@@ -32,6 +32,7 @@ This module imports nothing of ours.  The tree::
         ├── StoreReadOnly
         ├── StoreFull
         ├── StoreUnavailable            cannot be opened or reached
+        ├── StoreAccessDenied           the server does not let this user in
         └── StoreCorrupt
 
 ``ToolExecutionError`` stands beside the tree: a *tool* raises it, to report a failure that the model should see and
@@ -246,6 +247,12 @@ class StoreUnavailable(StoreError):
     code = "store_unavailable"
 
 
+class StoreAccessDenied(StoreError):
+    """The database server does not let this user in, or not do what a store needs."""
+
+    code = "store_access_denied"
+
+
 class StoreCorrupt(StoreError):
     """The store holds something that cannot be read.  Facts: ``where``."""
 
@@ -296,6 +303,7 @@ ERROR_TABLE: dict[str, ErrorMapping] = {
     StoreReadOnly.code: ErrorMapping(503, 8, "store"),
     StoreFull.code: ErrorMapping(507, 8, "store"),
     StoreUnavailable.code: ErrorMapping(503, 8, "store"),
+    StoreAccessDenied.code: ErrorMapping(503, 8, "store"),
     StoreCorrupt.code: ErrorMapping(500, 8, "store"),
 }
 """Stable code -> how it appears outside.  Each code has a row; a test holds the two together."""

@@ -12,6 +12,7 @@ from bench.measures import MEASURES
 from bench.report import Row, Target
 from bench.timing import in_turns
 from click.testing import CliRunner
+from tests.support.postgres import Server
 
 
 def run(*arguments: str) -> str:
@@ -34,6 +35,18 @@ def test_a_quick_run_prints_a_table_and_writes_the_same_rows(tmp_path: Path) -> 
         assert row["name"].startswith("commits") or row["raw"] > 0
     assert document["quick"] is True
     assert all(value > 0 for value in document["commit_ms"])
+
+
+def test_the_durable_side_runs_on_postgresql(tmp_path: Path, postgres: Server) -> None:
+    path = tmp_path / "result.json"
+    address = f"postgresql://postgres@/postgres?host={postgres.folder}"
+    run("--quick", "--only", "commits", "--json", str(path), "--store", address)
+    document = json.loads(path.read_text(encoding="utf-8"))
+    assert all(row["measured"] > 0 for row in document["measures"])
+    schemas = postgres.run("SELECT nspname FROM pg_namespace WHERE nspname LIKE 'bench\\_%'")
+    assert len(schemas) == 2
+    for (schema,) in schemas:
+        postgres.drop(schema)
 
 
 def test_a_profile_charges_perdure_and_adk() -> None:

@@ -89,6 +89,12 @@ def build_flow(story: str, folder: Path) -> AgentSessionFlow:
     )
 
 
+def address_in(folder: Path) -> str:
+    """Of the store: a SQLite file in the folder, unless the test has said otherwise."""
+    said = folder / "address"
+    return said.read_text() if said.exists() else f"sqlite:///{folder / 'crash.db'}"
+
+
 async def play(story: str, folder: str) -> None:
     """Plays a story from wherever it stands to its end.  All that it asks for is idempotent, so it can be run again."""
     faults.arm_from_environment()
@@ -99,7 +105,7 @@ async def play(story: str, folder: str) -> None:
 async def run_story(story: str, folder: Path) -> AgentSnapshot:
     flow = build_flow(story, folder)
     engine = open_engine(
-        f"sqlite:///{folder / 'crash.db'}",
+        address_in(folder),
         flows=[flow],
         durability="process",
         options=WorkerOptions(drain_grace=timedelta(seconds=5)),

@@ -1,6 +1,7 @@
-"""A process of its own with one file open; driven by its standard input, one command per line, one answer per line.
+"""A process of its own with one store open; driven by its standard input, one command per line, one answer per line.
 
-    python -m tests.crash.store_child <database> <run dir>
+    python -m tests.crash.store_child sqlite <database> <run dir>
+    python -m tests.crash.store_child postgresql <address>
 
 Commands: ``create <id>``, ``send <id> <turn>``, ``flood <id> <count>``, ``register <worker>``, ``claim <worker>``,
 ``begin <turn>``, ``log <text>`` (a message of the open turn), ``settle``, ``hear`` (waits for another process's write).
@@ -11,20 +12,25 @@ from __future__ import annotations
 import asyncio
 import sys
 
+from tests.support.stores import AT_ONCE
 from tests.unit.store.builders import FLOW, NOW, Owner, message, new_session, request, text_message, worker
 
 from perdure.errors import PerdureError
 from perdure.faults import DurableWrite, arm_from_environment
 from perdure.store.base import Change
-from perdure.store.sqlite import SqliteStore, notices
+from perdure.store.postgres import PostgresStore
+from perdure.store.postgres import notices as postgres_notices
+from perdure.store.sql.store import SqlStore
+from perdure.store.sqlite import SqliteStore
+from perdure.store.sqlite import notices as sqlite_notices
 
-notices.SAFETY_POLL = 1000.0  # signals only
+postgres_notices.SAFETY_POLL = sqlite_notices.SAFETY_POLL = 1000.0  # signals only
 
 
 class Child:
     """Carries out commands."""
 
-    def __init__(self, store: SqliteStore) -> None:
+    def __init__(self, store: SqlStore) -> None:
         self._store = store
         self._owner: Owner | None = None
         self._logged = 0
@@ -74,9 +80,15 @@ def say(line: str) -> None:
     print(line, flush=True)
 
 
-async def main(path: str, run_dir: str) -> None:
+def new_store(kind: str, place: str, *more: str) -> SqlStore:
+    if kind == "sqlite":
+        return SqliteStore(place, durability="process", run_dir=more[0])
+    return PostgresStore(place, durability="process", leases=AT_ONCE)
+
+
+async def main(*place: str) -> None:
     arm_from_environment()
-    store = SqliteStore(path, durability="process", run_dir=run_dir)
+    store = new_store(*place)
     await store.open()
     child = Child(store)
     say("open")

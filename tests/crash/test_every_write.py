@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from tests.crash.scenario import APPROVAL, CLOSING, PARALLEL, SESSION, STORIES, play, run_story
+from tests.crash.scenario import APPROVAL, CLOSING, PARALLEL, SESSION, STORIES, address_in, play, run_story
+from tests.support.postgres import Server
 
 from perdure import AgentSessionClient, faults, open_engine
 from perdure.faults import FAULT_POINTS, Action, DurableWrite, FaultPoint, Moment
@@ -38,6 +39,20 @@ CASES = [
 ]
 
 
+ON_POSTGRES = [
+    FaultPoint(write, moment)
+    for write in (
+        DurableWrite.SESSION_CREATED,
+        DurableWrite.SESSION_CLAIMED,
+        DurableWrite.MODEL_RECORDED,
+        DurableWrite.ATTEMPT_STARTED,
+        DurableWrite.STEP_SETTLED,
+        DurableWrite.TURN_ENDED,
+    )
+    for moment in Moment
+]
+
+
 @dataclass(frozen=True)
 class Journal:
     """What is stored of the story, with ids made comparable."""
@@ -50,7 +65,7 @@ class Journal:
 
 
 async def read_journal(story: str, folder: Path) -> Journal:
-    async with open_engine(f"sqlite:///{folder / 'crash.db'}") as engine:
+    async with open_engine(address_in(folder)) as engine:
         client = AgentSessionClient(engine)
         snapshot = await client.get_agent_snapshot(SESSION)
         steps = (await client.read_step_history(SESSION, limit=1000)).items
@@ -150,6 +165,18 @@ async def test_after_a_kill_the_story_ends_as_if_nothing_had_happened(
         assert await child.wait_exit_async() == -9, f"{point} was never reached"
     await run_story(story, tmp_path)
     await check(story, point, tmp_path, undisturbed)
+
+
+@pytest.mark.parametrize("point", ON_POSTGRES, ids=str)
+async def test_so_it_does_on_postgresql(
+    point: FaultPoint, tmp_path: Path, undisturbed: dict[str, tuple[Journal, Path]], postgres: Server
+) -> None:
+    """What the session's loop makes of what it finds is the same; so the writes that differ most are enough."""
+    (tmp_path / "address").write_text(postgres.address(postgres.empty_schema()))
+    with WorkerChild.of(play, APPROVAL, str(tmp_path), fault=point, action=Action.KILL) as child:
+        assert await child.wait_exit_async() == -9, f"{point} was never reached"
+    await run_story(APPROVAL, tmp_path)
+    await check(APPROVAL, point, tmp_path, undisturbed)
 
 
 @pytest.mark.parametrize(("story", "point"), CASES)

@@ -105,12 +105,18 @@ Build = Callable[[], Any]
 """Makes the agent (or the ``App``) afresh."""
 
 
+def address_in(folder: Path) -> str:
+    """The store that a test's folder names: a SQLite file in it, unless the test runs over ``every_store``."""
+    named_there = folder / "address"
+    return named_there.read_text() if named_there.exists() else f"sqlite:///{folder / 'runner.db'}"
+
+
 @asynccontextmanager
 async def durable(agent: Any, folder: Path, **options: Any) -> AsyncGenerator[DurableRunner]:
-    """A durable runner on a database in the folder, that does not wait for the disk."""
+    """A durable runner on the folder's store, that does not wait for the disk."""
     given: dict[str, Any] = {"default_tool_effect": ToolEffect.READ, **options}
     async with (
-        open_engine(f"sqlite:///{folder / 'runner.db'}", durability="process") as engine,
+        open_engine(address_in(folder), durability="process") as engine,
         DurableRunner(engine=engine, **named(agent), **given) as runner,
     ):
         yield runner

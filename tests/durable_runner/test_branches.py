@@ -31,6 +31,8 @@ from perdure import Conflict, InterruptNotFound, SessionClosed, TurnNotFound, Va
 from perdure.adk import DurableRunner, NoSuchSession
 from perdure.testing import ScriptedModel, by_turn, call, text
 
+pytestmark = pytest.mark.usefixtures("every_store")
+
 
 def setter() -> LlmAgent:
     """Sets one key and saves one artifact in each turn."""

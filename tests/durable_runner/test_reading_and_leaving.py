@@ -14,7 +14,19 @@ from google.adk.agents import LlmAgent
 from google.adk.events.event import Event
 from google.genai import types
 from tests.durable_runner import agents
-from tests.durable_runner.support import APP, SESSION, SSE, USER, Talk, durable, one_is_queued, plain, text_of, words
+from tests.durable_runner.support import (
+    APP,
+    SESSION,
+    SSE,
+    USER,
+    Talk,
+    address_in,
+    durable,
+    one_is_queued,
+    plain,
+    text_of,
+    words,
+)
 from tests.field.lives import GO_ON, Hold, life
 from tests.field.support import READ, Field, until
 from tests.field.support import SESSION as FIELD_SESSION
@@ -337,10 +349,10 @@ async def test_a_run_goes_on_over_the_death_of_the_worker(tmp_path: Path) -> Non
     assert len({event.id for event in events if not event.partial}) == 3
 
 
+@pytest.mark.usefixtures("every_store")
 def test_run_without_an_event_loop(tmp_path: Path) -> None:
     """Scripts have no loop of their own: each call has one, also of the session service."""
-    address = f"sqlite:///{tmp_path / 'run.db'}"
-    runner = DurableRunner(agent=agents.gated(), app_name=APP, engine=address)
+    runner = DurableRunner(agent=agents.gated(), app_name=APP, engine=address_in(tmp_path))
     asyncio.run(runner.session_service.create_session(app_name=APP, user_id=USER, session_id=SESSION))
     events = list(runner.run(user_id=USER, session_id=SESSION, new_message=words("go")))
     assert [call.name for event in events for call in event.get_function_calls()][-1] == "adk_request_confirmation"

@@ -11,10 +11,12 @@ from google.adk.memory import InMemoryMemoryService
 from google.adk.sessions import BaseSessionService, InMemorySessionService
 from google.adk.sessions.base_session_service import GetSessionConfig
 from tests.durable_runner import agents
-from tests.durable_runner.support import APP, SESSION, USER, Talk, comparable, durable, plain
+from tests.durable_runner.support import APP, SESSION, USER, Talk, address_in, comparable, durable, plain
 
 from perdure import SessionAlreadyExists, UsageError, ValueNotStorable
 from perdure.adk import DurableSessionService, SessionIdTaken
+
+pytestmark = pytest.mark.usefixtures("every_store")
 
 STATE = {"tenant": "t1", "app:motd": "hi", "user:name": "Ann", "temp:x": 1, "deep": {"a": [1, None]}}
 
@@ -53,12 +55,12 @@ async def _exercise(service: BaseSessionService) -> list[Any]:
 
 async def test_it_does_what_adk_does(tmp_path: Path) -> None:
     expected = await _exercise(InMemorySessionService())
-    async with DurableSessionService(f"sqlite:///{tmp_path / 'service.db'}") as service:
+    async with DurableSessionService(address_in(tmp_path)) as service:
         assert await _exercise(service) == expected
 
 
 async def test_an_id_is_taken_for_everybody(tmp_path: Path) -> None:
-    async with DurableSessionService(f"sqlite:///{tmp_path / 'service.db'}") as service:
+    async with DurableSessionService(address_in(tmp_path)) as service:
         await service.create_session(app_name=APP, user_id=USER, session_id=SESSION)
         with pytest.raises(SessionIdTaken) as taken:
             await service.create_session(app_name=APP, user_id="bob", session_id=SESSION)
@@ -67,7 +69,7 @@ async def test_an_id_is_taken_for_everybody(tmp_path: Path) -> None:
 
 
 async def test_what_cannot_be_is_refused(tmp_path: Path) -> None:
-    async with DurableSessionService(f"sqlite:///{tmp_path / 'service.db'}") as service:
+    async with DurableSessionService(address_in(tmp_path)) as service:
         with pytest.raises(ValueNotStorable, match="cart"):
             await service.create_session(app_name=APP, user_id=USER, state={"cart": object()})
         with pytest.raises(UsageError):
@@ -130,7 +132,7 @@ async def test_the_last_changed_session_is_the_last_of_the_list(tmp_path: Path) 
 
 async def test_a_process_without_the_agent_reads_and_prepares_sessions(tmp_path: Path) -> None:
     """Nothing but the address: the state that it gives a session is what the agent sees."""
-    async with DurableSessionService(f"sqlite:///{tmp_path / 'runner.db'}", flow_types={APP: "Support"}) as service:
+    async with DurableSessionService(address_in(tmp_path), flow_types={APP: "Support"}) as service:
         await service.create_session(app_name=APP, user_id=USER, session_id=SESSION, state={"app:motd": "hi", "a": 1})
         async with durable(agents.talker(), tmp_path, flow_type="Support") as runner:
             await Talk(runner).say("go")

@@ -1,4 +1,4 @@
-"""A local engine on a fresh SQLite file, with a play for an agent."""
+"""A local engine on a fresh store, with a play for an agent."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 from tests.support.play import PlayRunner, Script
+from tests.support.postgres import Server
+from tests.support.troupe import World
 
 from perdure import AgentSessionClient, Engine, StepRecord, WorkerOptions, open_engine
 from perdure.session.runner import AgentSessionFlow
@@ -27,6 +29,15 @@ class Stage:
 
     def engine(self, *flows: AgentSessionFlow, options: WorkerOptions | None = None) -> Engine:
         return open_engine(f"sqlite:///{self.path}", flows=flows, durability="process", options=options or self.options)
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def world(request: pytest.FixtureRequest, tmp_path: Path) -> World:
+    """A folder for plays in several processes, with a store of each kind."""
+    if request.param == "postgresql":
+        server: Server = request.getfixturevalue("postgres")
+        (tmp_path / "address").write_text(server.address(server.empty_schema()))
+    return World(tmp_path)
 
 
 @pytest.fixture

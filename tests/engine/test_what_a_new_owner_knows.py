@@ -5,16 +5,15 @@ from __future__ import annotations
 import asyncio
 import os
 from datetime import timedelta
-from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
 from tests.engine.conftest import Stage, history
 from tests.engine.test_what_is_on_disk import ask
 from tests.support.play import Play, PlayCall, PlayRunner
-from tests.support.troupe import crews_of, until
+from tests.support.troupe import until
 
-from perdure import AgentSessionClient, Engine, InterruptKind, SessionStatus, ToolEffect, TurnStatus, WorkerOptions
+from perdure import AgentSessionClient, InterruptKind, SessionStatus, ToolEffect, TurnStatus, WorkerOptions
 from perdure.session.ownership import WORKERS_LOST
 from perdure.session.runner import AgentSessionFlow, TurnLog, TurnStart
 from perdure.session.state import MAX_MODEL_STEP_TAKEOVERS
@@ -76,10 +75,6 @@ async def test_a_turn_that_ends_its_workers_before_any_step_starts_is_given_up(s
     assert last.runner.opened == 0
 
 
-def holds_a_session(engine: Engine) -> bool:
-    return bool(crews_of(engine)[0].held)
-
-
 async def test_owners_that_leave_in_an_orderly_way_do_not_count(stage: Stage) -> None:
     interrupt_id = ""
     for life in range(MAX_MODEL_STEP_TAKEOVERS + 2):
@@ -89,7 +84,6 @@ async def test_owners_that_leave_in_an_orderly_way_do_not_count(stage: Stage) ->
             await client.start_session("s", "refund it")
             (interrupt,) = (await client.wait("s", timeout=20)).pending_interrupts
             interrupt_id = interrupt.interrupt_id
-            await until(partial(holds_a_session, engine), "the claim of the session")
     flow = stage.flow(asking)
     async with stage.engine(flow) as engine, engine.worker():
         client = AgentSessionClient(engine, flow)

@@ -143,7 +143,7 @@ async def test_a_disk_that_is_full_for_a_while(tmp_path: Path) -> None:
         for number in range(8):
             await client.start_session(f"s{number}", "model par:door model")
         await world.reached("at door", 24)
-        writing = balky.real._writer.connection
+        writing = balky.real._writer.connection.raw
         (pages,) = writing.execute("PRAGMA page_count").fetchone()
         writing.execute(f"PRAGMA max_page_count = {pages}")
         with pytest.raises(StoreFull):

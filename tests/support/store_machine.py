@@ -1,4 +1,4 @@
-"""A hypothesis machine over two SQLite stores on one file, as two processes would have them: what clients write."""
+"""A hypothesis machine over two stores on one place, as two processes would have them: what clients write."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
 from tests.support.store_model import RING, SESSIONS, WORKERS, Session, T
+from tests.support.stores import Backend, SqliteBackend
 from tests.unit.store.builders import (
     NOW,
     new_session,
@@ -41,7 +42,6 @@ from perdure.store.base import (
     Lease,
     Reply,
 )
-from perdure.store.sqlite import SqliteStore
 
 ANY_SESSION = st.sampled_from(SESSIONS)
 EITHER = st.integers(0, 1)
@@ -49,14 +49,14 @@ EITHER = st.integers(0, 1)
 
 
 class StoreClients(RuleBasedStateMachine):
-    """Two stores on one file, the model, and what clients do to both."""
+    """Two stores on one place, the model, and what clients do to both."""
 
     def __init__(self) -> None:
         super().__init__()
         self.runner = asyncio.Runner()
         self.directory = tempfile.TemporaryDirectory()
-        root = Path(self.directory.name)
-        self.stores = [SqliteStore(root / "x.db", durability="process", run_dir=root / "run") for _ in WORKERS]
+        self.backend = self.new_backend(Path(self.directory.name))
+        self.stores = [self.backend.new_store() for _ in WORKERS]
         for store, worker_id in zip(self.stores, WORKERS, strict=True):
             self.run(store.open())
             self.run(store.register_worker(worker(worker_id), NOW))
@@ -64,6 +64,10 @@ class StoreClients(RuleBasedStateMachine):
         self.leases: list[Lease] = []
         self.made = 0
         self.numbers: dict[tuple[str, int], int] = {}
+
+    def new_backend(self, folder: Path) -> Backend:
+        """An empty place; in the folder, if it needs one."""
+        return SqliteBackend(folder / "x.db", folder / "run")
 
     def teardown(self) -> None:
         for store in self.stores:

@@ -37,7 +37,11 @@ from perdure import (
 from perdure.engine.crew import Crew
 from perdure.engine.feed import FeedHub
 from perdure.engine.local import LocalEngine
+from perdure.store.postgres import PostgresStore, notices
 from perdure.testing import WorkerChild
+
+ADDRESS_VARIABLE = "PERDURE_TEST_ADDRESS"
+HURRY_VARIABLE = "PERDURE_TEST_HURRY"
 
 A_WHILE = "~"
 LOOK_EVERY = 0.005
@@ -65,6 +69,13 @@ class World:
     @property
     def database(self) -> Path:
         return self.folder / "play.db"
+
+    @property
+    def address(self) -> str:
+        """Of the store: a SQLite file in the folder, unless the test has said otherwise."""
+        said = self.folder / "address"
+        here = os.environ.get(ADDRESS_VARIABLE)
+        return here or (said.read_text() if said.exists() else f"sqlite:///{self.database}")
 
     def note(self, line: str) -> None:
         """Adds a line; whole, whoever else writes."""
@@ -160,13 +171,24 @@ class World:
         return AgentSessionFlow("Play", PlayRunner(self.script), "Play", interrupt_deadline=deadline)
 
     def engine(self, *flows: AgentSessionFlow, options: WorkerOptions | None = None) -> Engine:
-        return open_engine(f"sqlite:///{self.database}", flows=flows, durability="process", options=options)
+        return open_engine(self.address, flows=flows, durability="process", options=options)
 
     def worker(
-        self, *, lease: float = 10, grace: float = 30, linger: float = 60, max_sessions: int = 200
+        self,
+        *,
+        lease: float = 10,
+        grace: float = 30,
+        linger: float = 60,
+        max_sessions: int = 200,
+        address: str | None = None,
     ) -> WorkerChild:
-        """A worker process, to be entered; it prints ``ready``, ``told`` (to leave), and ``left``."""
-        return WorkerChild.of(serve, str(self.folder), lease, grace, linger, max_sessions)
+        """A worker process, to be entered; it prints ``ready``, ``told`` (to leave), and ``left``.
+
+        Args:
+            address: how it reaches the store, if not as all others do; it then soon gives up waiting for an answer.
+        """
+        environment = {} if address is None else {ADDRESS_VARIABLE: address, HURRY_VARIABLE: "1"}
+        return WorkerChild.of(serve, str(self.folder), lease, grace, linger, max_sessions, environment=environment)
 
 
 @dataclass(frozen=True)
@@ -188,6 +210,12 @@ async def serve(folder: str, lease: float, grace: float, linger: float, max_sess
         linger=timedelta(seconds=linger),
         drain_grace=timedelta(seconds=grace),
     )
+
+    if HURRY_VARIABLE in os.environ:
+        notices.SAFETY_POLL = 0.1
+        defaults = PostgresStore.__init__.__kwdefaults__
+        assert defaults is not None
+        defaults["patience"] = 1.0
 
     drain = Crew.drain
 

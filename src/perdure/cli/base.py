@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import shlex
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import asynccontextmanager
@@ -15,8 +14,9 @@ from click.core import ParameterSource
 
 from perdure.client import AgentSessionClient
 from perdure.engine.base import Engine
-from perdure.engine.open import open_engine, sqlite_path
+from perdure.engine.open import open_engine
 from perdure.errors import ERROR_TABLE, PerdureError, StoreUnavailable
+from perdure.store.opening import SQLITE_PREFIX, is_made, without_password
 
 DEFAULT_ENGINE = "sqlite:///perdure.db"
 ENGINE_VARIABLE = "PERDURE_ENGINE"
@@ -84,7 +84,7 @@ def engine_arguments() -> list[str]:
     """What a command that we suggest needs to reach the same store: nothing, when the environment says it anyway."""
     context = click.get_current_context()
     if context.get_parameter_source("address") is ParameterSource.COMMANDLINE:
-        return ["--engine", str(context.params["address"])]
+        return ["--engine", without_password(str(context.params["address"]))]
     return []
 
 
@@ -101,12 +101,12 @@ async def open_existing(address: str) -> AsyncGenerator[Engine, None]:
         StoreUnavailable: there is no store at the address.
         UsageError, StoreError
     """
-    path = sqlite_path(address)
-    if not os.path.exists(path):  # noqa: ASYNC240 - nothing else runs yet
+    if not is_made(address):  # It blocks, and nothing else runs yet.
+        place = without_password(address).removeprefix(SQLITE_PREFIX)
         raise StoreUnavailable(
-            f"there is no {path}, so no session either. Name the store with --engine or {ENGINE_VARIABLE}, or start a "
+            f"there is no {place}, so no session either. Name the store with --engine or {ENGINE_VARIABLE}, or start a "
             "session with 'perdure chat'",
-            address=address,
+            address=without_password(address),
         )
     async with open_engine(address) as engine:
         yield engine

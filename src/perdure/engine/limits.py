@@ -13,7 +13,7 @@ from perdure.engine.steps import ToolStepResult
 from perdure.errors import UsageError
 from perdure.session.model import ErrorInfo, RecordStatus
 from perdure.session.runner import CallRequest, NewMessage, Question, ToolAsked
-from perdure.store.codec import call_request_to_json, ensure_fits, question_to_json, to_json
+from perdure.store.codec import call_request_to_json, ensure_fits, ensure_name_fits, question_to_json, to_json
 
 
 def storable_result(result: ToolStepResult, tool_name: str) -> ToolStepResult:
@@ -55,6 +55,7 @@ def ensure_storable_messages(messages: Iterable[NewMessage]) -> None:
         for key, value in message.state_delta.items():
             place = f"{where}, state key {key!r}"
             ensure_fits(key, place)
+            ensure_name_fits(key, f"{where}, state key {key[:40]!r}...")
             ensure_fits(to_json(value, place), place)
 
 

@@ -3,22 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from pathlib import Path
-from typing import Literal
 
 from perdure.clock import Clock, SystemClock
 from perdure.engine.base import Engine
 from perdure.engine.local import LocalEngine
 from perdure.engine.worker import WorkerOptions
-from perdure.errors import UsageError
 from perdure.ids import IdSource, RandomIds
 from perdure.session.runner import AgentSessionFlow
-from perdure.store.sqlite import SqliteStore
-
-Durability = Literal["power", "process"]
-"""What a finished write survives: a power failure of the machine, or only the death of the process."""
-
-SQLITE_PREFIX = "sqlite:///"
+from perdure.store.opening import Durability, new_store
 
 
 def open_engine(
@@ -34,31 +26,18 @@ def open_engine(
 
     Args:
         address: ``sqlite:///support.db`` (relative to the working directory), ``sqlite:////var/lib/support.db``
-            (absolute).
+            (absolute), or ``postgresql://user:password@host/database`` (workers on any number of hosts; needs
+            ``perdure[postgres]``).
         flows: the agents that this process knows.  Without any it can read, send and answer, but not work.
-        durability: ``"power"`` flushes each write to the disk; ``"process"`` leaves that to the operating system.
+        durability: ``"power"`` flushes each write to the disk; ``"process"`` leaves that to the operating system, or
+            to PostgreSQL's background.
         options: how workers behave.
         clock, ids: for tests.
 
     Raises:
-        UsageError: the address is of no known kind.
+        UsageError: the address is of no known kind, or what it needs is not installed.
     """
     clock = clock or SystemClock()
     ids = ids or RandomIds()
-    store = SqliteStore(sqlite_path(address), durability=durability, clock=clock, ids=ids)
+    store = new_store(address, durability=durability, clock=clock, ids=ids)
     return LocalEngine(store, flows, clock=clock, ids=ids, options=options)
-
-
-def sqlite_path(address: str) -> str:
-    """The file that a ``sqlite:///`` address names.
-
-    Raises:
-        UsageError: the address is of another kind, or names no file.
-    """
-    path = address.removeprefix(SQLITE_PREFIX)
-    if path == address or not Path(path).name or path == ":memory:":
-        raise UsageError(
-            f"{address!r} is no address of an engine; use sqlite:///FILE, for example sqlite:///support.db",
-            address=address,
-        )
-    return path

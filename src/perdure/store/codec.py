@@ -30,6 +30,9 @@ from perdure.store.base import MAX_PAYLOAD_BYTES, Answer, GivenAnswer
 MAX_INLINE_BYTES = 32 * 1024
 """Longer texts are kept apart, each once, under their SHA-256."""
 
+MAX_NAME_BYTES = 2_000
+"""The longest key of the session's state.  Every database must be able to index it."""
+
 _MICROSECOND = timedelta(microseconds=1)
 
 T = TypeVar("T")
@@ -77,6 +80,24 @@ def ensure_fits(text: str, where: str) -> None:
     """
     if len(text) > MAX_PAYLOAD_BYTES or not text.isascii():
         _checked_bytes(text, where)
+
+
+def ensure_name_fits(name: str, where: str) -> None:
+    """Checks that a store takes a key of the session's state.
+
+    Raises:
+        PayloadTooLarge: it has more than ``MAX_NAME_BYTES`` bytes as UTF-8.
+        ValueNotStorable: as ``pack``.
+    """
+    if 4 * len(name) > MAX_NAME_BYTES:
+        size = len(_checked_bytes(name, where))
+        if size > MAX_NAME_BYTES:
+            raise PayloadTooLarge(
+                f"{where} has {size} bytes; a store takes {MAX_NAME_BYTES} for a key. Put what is long into the value",
+                where=where,
+                size=size,
+                limit=MAX_NAME_BYTES,
+            )
 
 
 def _checked_bytes(text: str, where: str) -> bytes:

@@ -1,4 +1,4 @@
-"""A fresh SQLite store per test, and a way to open more on the same file."""
+"""A fresh store per test, of each kind, and a way to open more on the same place."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.stores import Backend, PostgresBackend, SqliteBackend
 
-from perdure.store.sqlite import SqliteStore
+from perdure.store.sql.store import SqlStore
 
-OpenStore = Callable[..., Awaitable[SqliteStore]]
+OpenStore = Callable[..., Awaitable[SqlStore]]
 
 
 @pytest.fixture
@@ -26,14 +27,22 @@ def run_dir() -> Iterator[Path]:
         yield Path(directory) / "run"
 
 
-@pytest.fixture
-async def open_store(path: Path, run_dir: Path) -> AsyncIterator[OpenStore]:
-    """Opens a store on this test's file; each call is one more, as another process would have it."""
-    opened: list[SqliteStore] = []
+@pytest.fixture(params=["sqlite", "postgresql"])
+def backend(request: pytest.FixtureRequest, path: Path, run_dir: Path) -> Backend:
+    """An empty place for stores of one kind."""
+    if request.param == "sqlite":
+        return SqliteBackend(path, run_dir)
+    server = request.getfixturevalue("postgres")
+    return PostgresBackend(server, server.empty_schema())
 
-    async def make(**options: Any) -> SqliteStore:
-        defaults: dict[str, Any] = {"durability": "process", "run_dir": run_dir}
-        store = SqliteStore(path, **(defaults | options))
+
+@pytest.fixture
+async def open_store(backend: Backend) -> AsyncIterator[OpenStore]:
+    """Opens a store on this test's place; each call is one more, as another process would have it."""
+    opened: list[SqlStore] = []
+
+    async def make(**options: Any) -> SqlStore:
+        store = backend.new_store(**options)
         await store.open()
         opened.append(store)
         return store
@@ -44,5 +53,5 @@ async def open_store(path: Path, run_dir: Path) -> AsyncIterator[OpenStore]:
 
 
 @pytest.fixture
-async def store(open_store: OpenStore) -> SqliteStore:
+async def store(open_store: OpenStore) -> SqlStore:
     return await open_store()

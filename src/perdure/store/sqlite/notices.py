@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from perdure.store.base import Change
+from perdure.store.sql.changes import ANYTHING
 from perdure.store.sqlite.schema import Database
 from perdure.store.sqlite.signals import Signals, default_run_dir
 
@@ -20,8 +21,6 @@ SAFETY_POLL = 1.0
 
 FALLBACK_POLL = 0.25
 """Seconds between looks while they do not."""
-
-ANYTHING = Change(None, True)
 
 logger = logging.getLogger(__name__)
 

@@ -18,7 +18,8 @@ FROM sessions WHERE session_id = ?;
 -- must never fit.
 INSERT INTO sessions (session_id, incarnation, fingerprint, first_turn_id, flow_type, app_name, user_id, status,
                       await_step_id, step_count, event_capacity, created_at_ms, updated_at_ms, fence)
-VALUES (?, ?, ?, ?, ?, ?, ?, 'idle', ?, 1, ?, ?, ?, (SELECT CAST(value AS INTEGER) FROM meta WHERE name = 'fence_floor'));
+VALUES (?, ?, ?, ?, ?, ?, ?, 'idle', ?, 1, ?, ?, ?, (SELECT CAST(value AS INTEGER) FROM meta WHERE name = 'fence_floor'))
+RETURNING session_key;
 
 -- name: fence_floor_raise
 -- The session is about to be deleted: later ones start above its fence.
@@ -107,7 +108,7 @@ SELECT q.wait, EXISTS (
     SELECT 1 FROM questions AS other
     JOIN interrupts AS i ON i.session_key = other.session_key AND i.interrupt_id = other.interrupt_id
     WHERE other.turn_key = q.turn_key AND other.leg = q.leg AND other.wait = q.wait AND i.status = 'pending'
-      AND (q.wait <> 'live' OR json_extract(other.request, '$.group') = json_extract(q.request, '$.group')))
+      AND (q.wait <> 'live' OR other.call_group = q.call_group))
 FROM questions AS q WHERE q.session_key = ? AND q.interrupt_id = ?;
 
 -- name: late_withdraw
@@ -177,6 +178,74 @@ DELETE FROM payload_refs WHERE session_key = ?;
 -- The row itself.
 DELETE FROM sessions WHERE session_key = ?;
 
+-- ================================================================ appended messages, forks
+
+-- name: inbox_has_items
+-- Whether anything is in the inbox.
+SELECT 1 FROM inbox WHERE session_key = ? LIMIT 1;
+
+-- name: session_append
+-- One more turn with one message, of a session at rest.  The fence moves on, so that no owner goes on from what it has in
+-- memory, and so that the events of the turn have cursors of their own.
+UPDATE sessions
+SET turn_count = turn_count + 1, message_count = message_count + 1, owner = NULL, fence = fence + 1, lost = 0,
+    wake_at_ms = (SELECT min(deadline_ms) FROM interrupts AS w
+                  WHERE w.session_key = sessions.session_key AND w.status = 'pending'),
+    updated_at_ms = ?2
+WHERE session_key = ?1
+RETURNING app_name, user_id, turn_count, message_count - 1, step_count, fence,
+          event_capacity, event_bytes, trimmed_fence, trimmed_number;
+
+-- name: turn_append
+-- A turn that is over as it begins.
+INSERT INTO turns (session_key, turn_id, number, status, started_at_ms, ended_at_ms, first_message, first_step, message,
+                   shared_state)
+VALUES (?1, ?2, ?3, 'completed', ?4, ?4, ?5, ?6, ?7, ?8)
+RETURNING turn_key;
+
+-- name: fork_point
+-- A turn by its id, and the messages before it; a dropped turn is none.
+SELECT number, first_message FROM turns WHERE session_key = ? AND turn_id = ? AND number IS NOT NULL;
+
+-- name: fork_session
+-- A session like another one as it was before a turn.
+INSERT INTO sessions (session_id, incarnation, fingerprint, flow_type, app_name, user_id, status, await_step_id,
+                      event_capacity, turn_count, message_count, step_count, input_tokens, output_tokens, model_calls,
+                      created_at_ms, updated_at_ms, fence)
+SELECT ?2, ?3, ?4, s.flow_type, s.app_name, s.user_id, 'idle', ?5, s.event_capacity, ?6 - 1, ?7, 1,
+       (SELECT coalesce(sum(t.input_tokens), 0) FROM turns AS t WHERE t.session_key = ?1 AND t.number < ?6),
+       (SELECT coalesce(sum(t.output_tokens), 0) FROM turns AS t WHERE t.session_key = ?1 AND t.number < ?6),
+       (SELECT coalesce(sum(t.model_calls), 0) FROM turns AS t WHERE t.session_key = ?1 AND t.number < ?6),
+       ?8, ?8, (SELECT CAST(value AS INTEGER) FROM meta WHERE name = 'fence_floor')
+FROM sessions AS s WHERE s.session_key = ?1
+RETURNING session_key;
+
+-- name: fork_turns
+-- The turns before a number, for another session.
+INSERT INTO turns (session_key, turn_id, number, status, started_at_ms, ended_at_ms, first_message, first_step,
+                   input_tokens, output_tokens, model_calls, error, message, shared_state)
+SELECT ?2, turn_id, number, status, started_at_ms, ended_at_ms, first_message, 0,
+       input_tokens, output_tokens, model_calls, error, message, shared_state
+FROM turns WHERE session_key = ?1 AND number < ?3 ORDER BY number;
+
+-- name: fork_messages
+-- The messages before a position, for another session that has their turns.
+INSERT INTO messages (session_key, position, turn_key, role, author, tool_name, tool_call_id, images, created_at_ms, text, item)
+SELECT ?2, m.position, copy.turn_key, m.role, m.author, m.tool_name, m.tool_call_id, m.images, m.created_at_ms, m.text, m.item
+FROM messages AS m
+JOIN turns AS t ON t.turn_key = m.turn_key
+JOIN turns AS copy ON copy.session_key = ?2 AND copy.turn_id = t.turn_id
+WHERE m.session_key = ?1 AND m.position < ?3;
+
+-- name: fork_state
+-- The values that a session's keys had before a turn, for another session.
+INSERT INTO session_state (session_key, name, turn_number, leg, value)
+SELECT ?2, name, turn_number, leg, value FROM session_state WHERE session_key = ?1 AND turn_number < ?3;
+
+-- name: last_turn_before
+-- The id of the last turn before a number.
+SELECT turn_id FROM turns WHERE session_key = ? AND number < ? ORDER BY number DESC LIMIT 1;
+
 -- ================================================================ long texts and state
 
 -- name: payload_insert
@@ -186,6 +255,10 @@ INSERT OR IGNORE INTO payloads (sha256, text) VALUES (?, ?);
 -- name: payload_ref_insert
 -- Who refers to it.
 INSERT OR IGNORE INTO payload_refs (session_key, sha256) VALUES (?, ?);
+
+-- name: payload_refs_share
+-- Another session refers to the same long texts.
+INSERT INTO payload_refs (session_key, sha256) SELECT ?2, sha256 FROM payload_refs WHERE session_key = ?1;
 
 -- name: payload_text
 -- A long text.
@@ -222,11 +295,14 @@ SELECT name, value FROM shared_state WHERE app_name = ? AND scope = ? AND user_i
 -- ================================================================ the owner's write
 
 -- name: owned_session
--- The session that a lease gives the right to write; nothing when the lease is lost.
+-- The session that a lease gives the right to write, and the last event that is stored under it; nothing when the lease
+-- is lost.
 SELECT s.session_key, s.app_name, s.user_id, s.status, s.closed, s.blocked, s.await_step_id, s.definition,
        s.open_turn_key, t.turn_id, t.number, t.leg, t.first_message,
        s.turn_count, s.message_count, s.step_count, s.input_tokens, s.output_tokens, s.model_calls,
-       s.event_capacity, s.event_bytes, s.trimmed_fence, s.trimmed_number
+       s.event_capacity, s.event_bytes, s.trimmed_fence, s.trimmed_number,
+       max(coalesce((SELECT max(number) FROM events AS e WHERE e.session_key = s.session_key AND e.fence = s.fence), 0),
+           iif(s.trimmed_fence = s.fence, s.trimmed_number, 0))
 FROM sessions AS s LEFT JOIN turns AS t ON t.turn_key = s.open_turn_key
 WHERE s.session_id = ? AND s.owner = ? AND s.fence = ?;
 
@@ -267,7 +343,8 @@ RETURNING due_since_ms;
 -- A new open turn, with the message that waits for it in the inbox.
 INSERT INTO turns (session_key, turn_id, number, status, started_at_ms, first_message, first_step, message, shared_state)
 SELECT session_key, turn_id, ?3, 'running', ?4, ?5, ?6, content, ?7
-FROM inbox WHERE session_key = ?1 AND turn_id = ?2 AND kind = 'message';
+FROM inbox WHERE session_key = ?1 AND turn_id = ?2 AND kind = 'message'
+RETURNING turn_key;
 
 -- name: leg_end
 -- A turn is at a frontier: what its next leg gets.
@@ -358,8 +435,8 @@ UPDATE interrupts SET status = ?, resolved_at_ms = ? WHERE session_key = ? AND i
 
 -- name: question_insert
 -- A question that was asked.
-INSERT INTO questions (session_key, interrupt_id, turn_key, leg, step_id, wait, tool_name, request)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+INSERT INTO questions (session_key, interrupt_id, turn_key, leg, step_id, wait, call_group, tool_name, request)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (session_key, interrupt_id) DO NOTHING;
 
 -- name: question_end
@@ -378,16 +455,12 @@ INSERT INTO messages (session_key, position, turn_key, role, author, tool_name, 
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: event_insert
--- A live event, once.
-INSERT OR IGNORE INTO events (session_key, fence, number, size, data) VALUES (?, ?, ?, ?, ?);
+-- A live event.
+INSERT INTO events (session_key, fence, number, size, data) VALUES (?, ?, ?, ?, ?);
 
 -- name: event_sizes
 -- The ring of a session, oldest first.
 SELECT fence, number, size FROM events WHERE session_key = ? ORDER BY fence, number;
-
--- name: event_bytes
--- The size of the ring of a session.
-SELECT coalesce(sum(size), 0) FROM events WHERE session_key = ?;
 
 -- name: event_trim
 -- Drops the oldest events, up to one.
@@ -396,8 +469,8 @@ DELETE FROM events WHERE session_key = ? AND (fence, number) <= (?, ?);
 -- ================================================================ workers
 
 -- name: worker_insert
--- A live worker.
-INSERT OR REPLACE INTO workers (worker_id, pid, lease_ms, lease_until_ms) VALUES (?, ?, ?, ?);
+-- A live worker; its lease runs from now (?4) on.
+INSERT OR REPLACE INTO workers (worker_id, pid, lease_ms, lease_until_ms) VALUES (?1, ?2, ?3, ?4 + ?3);
 
 -- name: worker_flow_insert
 -- A flow that a worker serves.
@@ -409,14 +482,14 @@ DELETE FROM worker_flows WHERE worker_id = ?;
 
 -- name: worker_delete
 -- The worker is gone.
-DELETE FROM workers WHERE worker_id = ?;
+DELETE FROM workers WHERE worker_id = ? RETURNING worker_id;
 
 -- name: worker_renew
 -- The worker is alive.
-UPDATE workers SET lease_until_ms = ? + lease_ms WHERE worker_id = ?;
+UPDATE workers SET lease_until_ms = ? + lease_ms WHERE worker_id = ? RETURNING worker_id;
 
--- name: worker_exists
--- Whether the worker is known.
+-- name: worker_to_claim
+-- Whether the worker is known, and so may claim.
 SELECT 1 FROM workers WHERE worker_id = ?;
 
 -- name: workers_all
@@ -436,10 +509,11 @@ RETURNING session_id;
 
 -- name: sessions_free
 -- Frees all sessions that a worker owns, but for those in a JSON list of ids; the new fence refuses whatever it may
--- still write.
+-- still write.  What the claim counted is taken back (?4) if the owner gives the session back by itself.
 UPDATE sessions INDEXED BY sessions_owned
 SET owner = NULL,
     fence = fence + 1,
+    lost = max(lost - ?4, 0),
     wake_at_ms = (SELECT min(deadline_ms) FROM interrupts AS w
                   WHERE w.session_key = sessions.session_key AND w.status = 'pending'),
     due_since_ms = CASE
@@ -683,68 +757,3 @@ FROM sessions INDEXED BY sessions_by_flow
 WHERE (updated_at_ms, session_key) < (?4, ?5)
   AND (?1 IS NULL OR user_id = ?1) AND (?2 IS NULL OR status = ?2) AND flow_type = ?3
 ORDER BY updated_at_ms DESC, session_key DESC LIMIT ?6;
-
--- name: inbox_has_items
--- Whether anything is in the inbox.
-SELECT 1 FROM inbox WHERE session_key = ? LIMIT 1;
-
--- name: session_append
--- One more turn with one message, of a session at rest.  The fence moves on, so that no owner goes on from what it has in
--- memory, and so that the events of the turn have cursors of their own.
-UPDATE sessions
-SET turn_count = turn_count + 1, message_count = message_count + 1, owner = NULL, fence = fence + 1, updated_at_ms = ?2
-WHERE session_key = ?1
-RETURNING app_name, user_id, turn_count, message_count - 1, step_count, fence,
-          event_capacity, event_bytes, trimmed_fence, trimmed_number;
-
--- name: turn_append
--- A turn that is over as it begins.
-INSERT INTO turns (session_key, turn_id, number, status, started_at_ms, ended_at_ms, first_message, first_step, message,
-                   shared_state)
-VALUES (?1, ?2, ?3, 'completed', ?4, ?4, ?5, ?6, ?7, ?8);
-
--- name: fork_point
--- A turn by its id, and the messages before it; a dropped turn is none.
-SELECT number, first_message FROM turns WHERE session_key = ? AND turn_id = ? AND number IS NOT NULL;
-
--- name: fork_session
--- A session like another one as it was before a turn.
-INSERT INTO sessions (session_id, incarnation, fingerprint, flow_type, app_name, user_id, status, await_step_id,
-                      event_capacity, turn_count, message_count, step_count, input_tokens, output_tokens, model_calls,
-                      created_at_ms, updated_at_ms, fence)
-SELECT ?2, ?3, ?4, s.flow_type, s.app_name, s.user_id, 'idle', ?5, s.event_capacity, ?6 - 1, ?7, 1,
-       (SELECT coalesce(sum(t.input_tokens), 0) FROM turns AS t WHERE t.session_key = ?1 AND t.number < ?6),
-       (SELECT coalesce(sum(t.output_tokens), 0) FROM turns AS t WHERE t.session_key = ?1 AND t.number < ?6),
-       (SELECT coalesce(sum(t.model_calls), 0) FROM turns AS t WHERE t.session_key = ?1 AND t.number < ?6),
-       ?8, ?8, (SELECT CAST(value AS INTEGER) FROM meta WHERE name = 'fence_floor')
-FROM sessions AS s WHERE s.session_key = ?1;
-
--- name: fork_turns
--- The turns before a number, for another session.
-INSERT INTO turns (session_key, turn_id, number, status, started_at_ms, ended_at_ms, first_message, first_step,
-                   input_tokens, output_tokens, model_calls, error, message, shared_state)
-SELECT ?2, turn_id, number, status, started_at_ms, ended_at_ms, first_message, 0,
-       input_tokens, output_tokens, model_calls, error, message, shared_state
-FROM turns WHERE session_key = ?1 AND number < ?3 ORDER BY number;
-
--- name: fork_messages
--- The messages before a position, for another session that has their turns.
-INSERT INTO messages (session_key, position, turn_key, role, author, tool_name, tool_call_id, images, created_at_ms, text, item)
-SELECT ?2, m.position, copy.turn_key, m.role, m.author, m.tool_name, m.tool_call_id, m.images, m.created_at_ms, m.text, m.item
-FROM messages AS m
-JOIN turns AS t ON t.turn_key = m.turn_key
-JOIN turns AS copy ON copy.session_key = ?2 AND copy.turn_id = t.turn_id
-WHERE m.session_key = ?1 AND m.position < ?3;
-
--- name: fork_state
--- The values that a session's keys had before a turn, for another session.
-INSERT INTO session_state (session_key, name, turn_number, leg, value)
-SELECT ?2, name, turn_number, leg, value FROM session_state WHERE session_key = ?1 AND turn_number < ?3;
-
--- name: fork_payloads
--- Another session refers to the same long texts.
-INSERT INTO payload_refs (session_key, sha256) SELECT ?2, sha256 FROM payload_refs WHERE session_key = ?1;
-
--- name: last_turn_before
--- The id of the last turn before a number.
-SELECT turn_id FROM turns WHERE session_key = ? AND number < ? ORDER BY number DESC LIMIT 1;

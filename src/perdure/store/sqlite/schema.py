@@ -6,17 +6,16 @@ A database is ours by its ``application_id`` and its ``meta`` table; ``user_vers
 from __future__ import annotations
 
 import os
-import re
 import sqlite3
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from importlib.resources import files
 from pathlib import Path
 from typing import Literal, TypeVar
 
+from perdure.store.sql.schema import Schema, read_schema
+from perdure.store.sqlite.connection import PACKAGE
 from perdure.store.sqlite.errors import address_of, no_directory, not_ours, read_only, too_new, translate, unavailable
-from perdure.store.sqlite.queries import PACKAGE, read_text
 
 Durability = Literal["power", "process"]
 """What a finished write survives: a loss of power, or the end of the process only."""
@@ -24,7 +23,7 @@ Durability = Literal["power", "process"]
 APPLICATION_ID = 0x70657264
 """``perd`` in ASCII."""
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 1
 
 RETRY_PAUSE = 0.002
 """Seconds between two tries where SQLite does not wait by itself."""
@@ -32,22 +31,9 @@ RETRY_PAUSE = 0.002
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class Schema:
-    """A schema version: how a new database gets it, and the step to each version after the first."""
-
-    version: int
-    create: str
-    migrations: Mapping[int, str]
-
-
 def released_schema() -> Schema:
     """The schema of this release."""
-    migrations: dict[int, str] = {}
-    for file in files(PACKAGE).joinpath("migrations").iterdir():
-        if found := re.fullmatch(r"(\d{4})_\w+\.sql", file.name):
-            migrations[int(found[1])] = file.read_text(encoding="utf-8")
-    return Schema(SCHEMA_VERSION, read_text("schema.sql"), migrations)
+    return read_schema(PACKAGE, SCHEMA_VERSION)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
--- perdure on SQLite: the whole schema of version 2, as a new database gets it.
+-- perdure on SQLite: the whole schema of version 1, as a new database gets it.
 --
 -- Conventions: *_key is an internal integer, *_id a name from outside; *_ms is milliseconds since the epoch (UTC).
 -- JSON is text.  A column of type ANY holds text, or, when the text is long, the SHA-256 of a row in payloads (a blob).
@@ -204,6 +204,7 @@ CREATE TABLE questions (
     leg           INTEGER NOT NULL,
     step_id       TEXT    NOT NULL,
     wait          TEXT    NOT NULL CHECK (wait IN ('live', 'next_leg', 'next_turn')),
+    call_group    TEXT    NOT NULL,    -- the model call, or whatever else it came from
     settled       INTEGER NOT NULL DEFAULT 0, -- nothing waits for it any more
     tool_name     TEXT    NOT NULL,
     sequence      INTEGER,             -- of its answer among the turn's records; NULL: the turn gets none

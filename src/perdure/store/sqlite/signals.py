@@ -19,6 +19,7 @@ import time
 from pathlib import Path
 
 from perdure.store.base import Change
+from perdure.store.sql import changes
 
 MAX_DATAGRAM = 4096
 """Bytes.  A longer list of ids is sent as "any session"."""
@@ -36,9 +37,6 @@ MAX_TRIES = 10
 PEERS_SETTLE = 1.0
 """Seconds for which a directory that changed is read again each time: its time stamp is too coarse to tell."""
 
-_WORK = b"w"
-_NO_WORK = b"-"
-
 
 def default_run_dir(database: Path) -> Path:
     """The directory of a database's sockets: short, private to this user, the same for every process of it."""
@@ -47,27 +45,16 @@ def default_run_dir(database: Path) -> Path:
 
 
 def encode(change: Change) -> bytes:
-    """A change as a datagram: whether there is work, then the ids, or nothing for "any"."""
-    head = _WORK if change.work else _NO_WORK
-    if change.sessions is None or any("\n" in session_id for session_id in change.sessions):
-        return head
-    body = "\n".join(change.sessions).encode()
-    return head + body if len(body) < MAX_DATAGRAM else head
+    """A change as a datagram."""
+    return changes.encode(change, MAX_DATAGRAM - 1).encode()
 
 
 def decode(datagram: bytes) -> Change:
     """The change that a datagram tells of; whatever cannot be read means "any session, maybe work"."""
     try:
-        ids = datagram[1:].decode()
+        return changes.decode(datagram.decode())
     except UnicodeDecodeError:
-        return Change(None, True)
-    return Change(frozenset(ids.split("\n")) if ids else None, datagram[:1] != _NO_WORK)
-
-
-def merge(one: Change, other: Change) -> Change:
-    """Both changes as one."""
-    sessions = None if one.sessions is None or other.sessions is None else one.sessions | other.sessions
-    return Change(sessions, one.work or other.work)
+        return changes.ANYTHING
 
 
 def _bind(ours: socket.socket, directory: Path, name: str) -> Path:
@@ -170,7 +157,7 @@ class Signals:
                 change = decode(self._socket.recv(2 * MAX_DATAGRAM))
             except OSError:
                 break
-            total = change if total is None else merge(total, change)
+            total = change if total is None else changes.merge(total, change)
         return total
 
     def close(self) -> None:
