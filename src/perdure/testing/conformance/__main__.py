@@ -6,6 +6,7 @@ import asyncio
 import logging
 import sys
 import warnings
+from functools import partial
 
 import click
 
@@ -22,6 +23,7 @@ from perdure.testing.conformance.target import Target
 @click.option("--prefix", default="conformance", show_default=True, help="What all session ids begin with.")
 @click.option("--jobs", default=3, show_default=True, type=click.IntRange(1), help="Cases at one time.")
 @click.option("--opener", metavar="MODULE:FUNCTION", help="Makes the engine, if it is one of your own.")
+@click.option("--restart", metavar="COMMAND", help="Restarts the servers, and returns when they are up.")
 @click.option("--record", is_flag=True, help="Keep what is recorded as the references.  Review the change.")
 @click.option("--verbose", is_flag=True, help="Show what is logged; the cases provoke much of it.")
 @click.option("--list", "listing", is_flag=True, help="Print the cases and what they promise; run none.")
@@ -32,6 +34,7 @@ def main(
     prefix: str,
     jobs: int,
     opener: str | None,
+    restart: str | None,
     record: bool,
     listing: bool,
     verbose: bool,
@@ -48,10 +51,16 @@ def main(
     if not verbose:  # Cases fail on purpose, and workers die on purpose.
         warnings.simplefilter("ignore")
         logging.disable(logging.ERROR)
-    target = Target(engine, store, prefix=prefix, opener=opener)
+    target = Target(
+        engine,
+        store,
+        prefix=prefix,
+        opener=opener,
+        restart_services=None if restart is None else partial(_run, restart),
+    )
     click.echo(f"{len(chosen)} cases over {target.label}")
     results = asyncio.run(run_suite(chosen, target, jobs=jobs, record_anew=record, tell=_tell))
-    sys.exit(_conclude(results))
+    sys.exit(_conclude(results, left_out=len(chosen) - len(results)))
 
 
 def _chosen(only: tuple[str, ...]) -> list[ConformanceCase]:
@@ -68,11 +77,18 @@ def _tell(result: CaseResult) -> None:
     click.echo(f"{mark} {result.case.name:48} {result.seconds:6.1f} s")
 
 
-def _conclude(results: list[CaseResult]) -> int:
+async def _run(command: str) -> None:
+    process = await asyncio.create_subprocess_shell(command)
+    if status := await process.wait():
+        raise click.ClickException(f"{command!r} ended with {status}, so the servers may be down")
+
+
+def _conclude(results: list[CaseResult], *, left_out: int) -> int:
     failed = [result for result in results if result.failure is not None]
     for result in failed:
         click.echo(f"\n==== {result.case.name}: {result.case.promise}\n{result.failure}")
-    click.echo(f"\n{len(results) - len(failed)} passed, {len(failed)} failed")
+    more = f", {left_out} left out: they restart the servers, which needs --restart" if left_out else ""
+    click.echo(f"\n{len(results) - len(failed)} passed, {len(failed)} failed{more}")
     return 1 if failed else 0
 
 

@@ -13,6 +13,9 @@ from perdure.session.model import JsonObject, JsonValue
 LONGEST = 400
 """Characters of a text that a recording shows; of a longer one it keeps length and hash."""
 
+SHORTEST = 12
+"""Characters of an id that is given a name."""
+
 _UUID = re.compile(r"(?:adk-)?[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 
 
@@ -25,8 +28,11 @@ class Names:
         self._pattern: re.Pattern[str] | None = None
 
     def give(self, identifier: str, name: str) -> None:
-        """Names an id; a second one of the same name gets a number."""
-        if not identifier or identifier in self._names:
+        """Names an id; a second one of the same name gets a number.
+
+        A short one was made up by a person: it is the same in every run, and may be part of any word.
+        """
+        if len(identifier) < SHORTEST or identifier in self._names:
             return
         number = self._taken[name] = self._taken.get(name, 0) + 1
         self._names[identifier] = name if number == 1 else f"{name}#{number}"

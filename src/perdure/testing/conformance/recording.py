@@ -1,7 +1,7 @@
 """``Recording``: everything that a case left behind, in canonical form.  Two engines that agree record the same.
 
-Left out are times, cursors and process ids.  Of what may pass with a dying worker (text deltas) nothing is kept in cases
-that bring their own workers.  Where branches go on side by side, what has no order between them is sorted.
+Left out are times, cursors and process ids.  Of what may pass with a dying worker (text deltas) nothing is kept in
+cases that bring their own workers.  Where branches go on side by side, what has no order between them is sorted.
 """
 
 from __future__ import annotations
@@ -83,10 +83,11 @@ class _Session:
         for turn_id in (step.turn_id for step in self._steps):
             names.give(turn_id or "", "<turn>")
         for message in self._messages:
-            for part in (message.framework_item.get("content") or {}).get("parts") or ():
-                called = part.get("functionCall") or part.get("function_call")
-                if called and called.get("id"):
-                    names.give_call(called["id"], called["name"], called.get("args") or {})
+            content: JsonObject = message.framework_item.get("content") or {}
+            parts: list[JsonObject] = content.get("parts") or []
+            calls: list[JsonObject] = [part["function_call"] for part in parts if part.get("function_call")]
+            for called in calls:
+                names.give_call(called.get("id", ""), called.get("name", ""), called.get("args") or {})
         for event in self._events:
             if "tool_call_id" in event.data and "arguments" in event.data:
                 names.give_call(event.data["tool_call_id"], event.data["tool_name"], event.data["arguments"])
@@ -144,7 +145,7 @@ def _sort(recording: Recording, case: ConformanceCase) -> None:
             session["pending"].sort(key=_sort_key)
             session["steps"] = _unordered_steps(session["steps"])
             session["messages"].sort(key=_by_author)
-            session["events"].sort(key=_sort_key)
+            session["events"] = _unordered_events(session["events"])
         for row in recording.get("requests", ()):
             row["contents"].sort()
     if "requests" in recording and (len(sessions) > 1 or not case.ordered):
@@ -159,6 +160,11 @@ def _unordered_steps(steps: Iterable[JsonObject]) -> list[JsonObject]:
     """Steps sorted; how often the live invocation stopped on the way depends on timing, so ``RunModel`` is left out."""
     kept = [step for step in steps if step["name"] not in (StepName.RUN_MODEL.value, StepName.RESUME_TURN.value)]
     return sorted(kept, key=_sort_key)
+
+
+def _unordered_events(events: Iterable[JsonObject]) -> list[JsonObject]:
+    """Events sorted, without the moments at which all branches stood still: how many there are depends on timing."""
+    return sorted((row for row in events if row["type"] != AgentEventType.TURN_SUSPENDED.value), key=_sort_key)
 
 
 def _by_author(row: JsonObject) -> tuple[str, str]:

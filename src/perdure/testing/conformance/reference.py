@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from difflib import SequenceMatcher
 from pathlib import Path
 from typing import cast
@@ -41,15 +42,15 @@ def differences(expected: JsonValue, found: JsonValue, where: str = "") -> list[
                 lines += differences(before[key], after[key], place)
         return lines
     if isinstance(expected, list) and isinstance(found, list):
-        return _list_differences(cast(list[JsonValue], expected), cast(list[JsonValue], found), where)
-    if expected == found and type(expected) is type(found):
+        return _list_differences([*cast(Iterable[JsonValue], expected)], [*cast(Iterable[JsonValue], found)], where)
+    if _text(expected) == _text(found):  # 1, 1.0 and True are not the same
         return []
     return [f"{where}: expected {_brief(expected)}, found {_brief(found)}"]
 
 
 def _list_differences(expected: list[JsonValue], found: list[JsonValue], where: str) -> list[str]:
     """Items are aligned first, so that one that is missing does not make all behind it differ."""
-    before, after = [json.dumps(i, sort_keys=True) for i in expected], [json.dumps(i, sort_keys=True) for i in found]
+    before, after = [*map(_text, expected)], [*map(_text, found)]
     lines: list[str] = []
     for kind, start, end, new_start, new_end in SequenceMatcher(None, before, after, autojunk=False).get_opcodes():
         if kind == "equal":
@@ -76,8 +77,12 @@ def _title(item: JsonValue) -> str:
 
 
 def _brief(value: JsonValue) -> str:
-    text = json.dumps(value, sort_keys=True)
+    text = _text(value)
     return text if len(text) <= 300 else f"{text[:297]}..."
+
+
+def _text(value: JsonValue) -> str:
+    return json.dumps(value, sort_keys=True)
 
 
 def _pretty(value: JsonValue, depth: int) -> str:
@@ -89,7 +94,7 @@ def _pretty(value: JsonValue, depth: int) -> str:
         ]
         return "{\n" + ",\n".join(items) + f"\n{indent[2:]}}}"
     if isinstance(value, list) and value and depth < 4:
-        rows = [f"{indent}{json.dumps(item)}" for item in cast(list[JsonValue], value)]
+        rows = [f"{indent}{json.dumps(item)}" for item in cast(Iterable[JsonValue], value)]
         return "[\n" + ",\n".join(rows) + f"\n{indent[2:]}]"
     return json.dumps(value)
 

@@ -130,7 +130,7 @@ def _lasting(value: JsonValue) -> JsonValue:
         kept = {key: _lasting(item) for key, item in fields.items() if key not in of_the_moment}
         return {key: item for key, item in kept.items() if item not in (None, {}, [])}
     if isinstance(value, list):
-        return [_lasting(item) for item in cast(list[JsonValue], value)]
+        return [_lasting(item) for item in cast(Iterable[JsonValue], value)]
     return value
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from perdure.client import AgentSessionClient
 from perdure.engine.base import Engine
+from perdure.errors import WaitTimeout
 from perdure.faults import FaultPoint
 from perdure.session.model import (
     AgentEvent,
@@ -100,7 +101,10 @@ class Stage:
         """
         give_up = monotonic() + PATIENCE
         while True:
-            snapshot = await self.client.wait(self.session(name), timeout=PATIENCE)
+            try:
+                snapshot = await self.client.wait(self.session(name), timeout=PATIENCE)
+            except WaitTimeout as error:
+                raise ConformanceFailure(str(error)) from error
             if not statuses or snapshot.status in statuses:
                 return snapshot
             if monotonic() > give_up:
@@ -184,6 +188,14 @@ class Stage:
             return (await self.client.get_agent_snapshot(self.session(name))).usage.model_calls >= model_calls
 
         await self.until(has_them, f"{model_calls} recorded model calls")
+
+    async def queued(self, count: int, name: str = "s") -> None:
+        """Waits until so many messages are queued."""
+
+        async def are_queued() -> bool:
+            return (await self.client.get_agent_snapshot(self.session(name))).queued_messages == count
+
+        await self.until(are_queued, f"{count} queued messages")
 
     async def messages(self, name: str = "s") -> list[Message]:
         """The conversation."""

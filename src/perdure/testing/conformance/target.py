@@ -8,11 +8,12 @@ from importlib import import_module
 from typing import Any, cast
 
 from perdure.engine.base import Engine
-from perdure.engine.open import Durability, open_engine
+from perdure.engine.open import open_engine
 from perdure.engine.worker import WorkerOptions
 from perdure.errors import UsageError
 from perdure.session.model import JsonObject
 from perdure.session.runner import AgentSessionFlow
+from perdure.store.opening import Durability
 
 Opener = Callable[["Target", Sequence[AgentSessionFlow], WorkerOptions], Engine]
 """Makes an engine for a target; nothing is opened before ``async with``."""
@@ -48,7 +49,7 @@ class Target:
     def label(self) -> str:
         """Names the target in tables, without what may be secret in an address."""
         engine, store = _kind(self.engine), None if self.store is None else _kind(self.store)
-        return f"{'local' if store is None else engine}×{store or engine}"
+        return f"{'local' if store is None else engine}+{store or engine}"
 
     def open(self, flows: Sequence[AgentSessionFlow], options: WorkerOptions) -> Engine:
         """An engine, to be entered.

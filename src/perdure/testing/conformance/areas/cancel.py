@@ -1,5 +1,8 @@
 """Cancelling: what runs stops or is told of as unknown, what waits is withdrawn, and the session stays usable."""
 
+# ADK would rather see a Workflow; perdure runs these shapes as long as ADK has them.
+# pyright: reportDeprecated=false
+
 from __future__ import annotations
 
 import asyncio

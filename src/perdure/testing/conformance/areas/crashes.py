@@ -17,13 +17,14 @@ from perdure.adk import idempotency_key_for_tool_call
 from perdure.session.model import StepStatus
 from perdure.session.policy import ToolEffect, ToolPolicy
 from perdure.session.runner import AgentSessionFlow
+from perdure.testing.children import WorkerChild
 from perdure.testing.conformance.case import case
 from perdure.testing.conformance.checks import holds, same
 from perdure.testing.conformance.stage import Stage, turn_of
 from perdure.testing.conformance.world import IDEMPOTENT, ONCE, READ, World
 from perdure.testing.reading import user_text
 from perdure.testing.replies import call, text
-from perdure.testing.script import Script
+from perdure.testing.script import Script, by_message
 
 EFFECTS = ("read", "idempotent", "once", "unclassified")
 POLICIES = {
@@ -32,6 +33,7 @@ POLICIES = {
     "once": ONCE,
     "unclassified": ToolPolicy(ToolEffect.UNCLASSIFIED, requires_approval=False),
 }
+POLICIES_OF_TWO = {"once": ONCE, "read": READ}
 SHORT_LEASE = 3.0
 """Seconds, for a worker that is to be given up although it may still live."""
 
@@ -191,14 +193,74 @@ async def stopped_worker(stage: Stage) -> None:
             await stage.completed()
             before = (await stage.steps(), await stage.messages())
             same("the outcome", (await stage.calls())["once"].status, StepStatus.OUTCOME_UNKNOWN)
+            await _wakes_up_and_leaves(stage, stopped)
+            same("steps", await stage.steps(), before[0])
+            same("messages", await stage.messages(), before[1])
+    _began_once(stage)
+
+
+async def _wakes_up_and_leaves(stage: Stage, stopped: WorkerChild) -> None:
+    """When it is gone, it has done whatever it still wanted to do."""
+    stage.world.open("during once")
+    stopped.resume()
+    stopped.terminate()
+    await stopped.wait_exit_async()
+
+
+def _began_once(stage: Stage) -> None:
+    for tool in ("once", "read"):
+        begun = sum(line.startswith(f"begin {tool}") for line in stage.world.ledger)
+        holds(f"{tool} began once at the most", begun <= 1)
+
+
+def two_deeds(world: World) -> AgentSessionFlow:
+    """A write and then a read; both stop in the middle."""
+
+    async def once() -> str:
+        """Writes."""
+        world.note("begin once")
+        try:
+            await world.stop_at("during once")
+        finally:
+            world.note("end once")
+        return "written"
+
+    async def read() -> str:
+        """Reads."""
+        world.note("begin read")
+        await world.stop_at("during read")
+        return "read"
+
+    script = by_message({"go": [call("once"), call("read"), text("Done.")]}, otherwise=text("Yes?"))
+    return world.flow(world.agent(script, [once, read]), POLICIES_OF_TWO)
+
+
+@case(
+    "crashes/stopped-worker-in-the-middle",
+    "It writes nothing either while the other is in the middle of the turn, and does not go on with it.",
+    two_deeds,
+    served=False,
+)
+async def stopped_worker_in_the_middle(stage: Stage) -> None:
+    with stage.process(lease=SHORT_LEASE) as stopped:
+        await stage.up(stopped)
+        await stage.start()
+        await stage.reached("during once")
+        stopped.stop()
+        async with stage.worker():
+            await stage.reached("during read")
             stage.world.open("during once")
             stopped.resume()
-            # It may be cut off at once, or get as far as its tool's end; what it knows is of no use any more.
-            await stage.send("read now")
-            await stage.idle()
-        same("history", (await stage.steps())[: len(before[0]) - 1], before[0][:-1])
-        same("messages", (await stage.messages())[: len(before[1])], before[1])
-        same("begun once", sum(line.startswith("begin once") for line in stage.world.ledger), 1)
+            await stage.noted("end once")
+            await stage.start("hello", "other")
+            for _ in range(4):  # By then it has gone on, if it can.
+                await stage.completed("other")
+                await stage.send("hello", "other")
+            _began_once(stage)
+            stage.world.open("during read")
+            await stage.completed()
+    same("the write", (await stage.calls())["once"].status, StepStatus.OUTCOME_UNKNOWN)
+    stage.leave_out("other")
 
 
 @case(

@@ -1,5 +1,8 @@
 """Frontiers: everything that a turn waits for at one time, answered one by one or all at once."""
 
+# ADK would rather see a Workflow; perdure runs these shapes as long as ADK has them.
+# pyright: reportDeprecated=false
+
 from __future__ import annotations
 
 from datetime import timedelta

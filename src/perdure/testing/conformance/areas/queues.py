@@ -127,6 +127,7 @@ async def cancelled(stage: Stage) -> None:
     await stage.reached("counting")
     second, third = await stage.send("two"), await stage.send("three")
     await stage.client.cancel_turn(stage.session(), turn_id=second)
+    await stage.queued(1)
     stage.world.open("counting")
     snapshot = await stage.idle()
     same("the last turn", turn_of(snapshot).turn_id, third)

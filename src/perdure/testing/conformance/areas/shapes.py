@@ -1,5 +1,8 @@
 """Agents of every shape: each as one turn, and with a worker that is killed in the middle of it."""
 
+# ADK would rather see a Workflow; perdure runs these shapes as long as ADK has them.
+# pyright: reportDeprecated=false
+
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator

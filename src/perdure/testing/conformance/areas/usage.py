@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from google.adk.agents.run_config import RunConfig, StreamingMode
+from google.adk.agents.run_config import RunConfig
 
 from perdure.session.model import TurnStatus, Usage
 from perdure.session.runner import AgentSessionFlow
@@ -86,8 +86,7 @@ def limited(world: World) -> AgentSessionFlow:
         return "seen"
 
     agent = world.agent([call("pay"), call("look"), text("Never.")], [pay, look])
-    config = RunConfig(streaming_mode=StreamingMode.SSE, max_llm_calls=2)
-    return world.flow(agent, {"pay": ASKED, "look": READ}, run_config=config)
+    return world.flow(agent, {"pay": ASKED, "look": READ}, run_config=RunConfig(max_llm_calls=2))
 
 
 @case(

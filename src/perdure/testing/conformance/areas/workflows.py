@@ -155,7 +155,8 @@ def dynamic(world: World) -> AgentSessionFlow:
 
 DYNAMIC = story(
     "workflows/dynamic-nodes", "Nodes that a node starts are steps; the node itself is a scope", dynamic,
-    ["double 1", "double 2", "double 3", "double 7", "close 2 4 6 14 14"], "go", middle="double 3", ordered=False, before=3,
+    ["double 1", "double 2", "double 3", "double 7", "close 2 4 6 14 14"], "go",
+    middle="double 3", ordered=False, before=3,
 )  # fmt: skip
 
 
