@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tests.conformance.conftest import sessions_in
 
-from perdure import AgentSessionFlow, FlowNotFound, UsageError
+from perdure import AgentSessionFlow, FlowNotFound, PerdureError, UsageError
 from perdure.testing import text
 from perdure.testing.conformance import (
     ConformanceFailure,
@@ -128,15 +128,19 @@ def test_a_target_goes_to_other_processes_without_what_only_this_one_has() -> No
         Target("sqlite:///s.db", opener="nowhere:nothing").open([], None)  # type: ignore[arg-type]  # is not reached
 
 
+def refuse(error: PerdureError) -> None:
+    raise error
+
+
 def test_refusals_are_told_apart() -> None:
     with refused(UsageError) as refusal:
-        raise UsageError("so")
+        refuse(UsageError("so"))
     assert str(refusal.error) == "so"
     with pytest.raises(ConformanceFailure, match="nothing was refused"), refused(UsageError):
         pass
     words = "expected UsageError, was refused with FlowNotFound"
     with pytest.raises(ConformanceFailure, match=words), refused(UsageError):
-        raise FlowNotFound("other")
+        refuse(FlowNotFound("other"))
 
 
 def test_a_name_says_area_and_what_it_shows() -> None:

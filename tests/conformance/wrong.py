@@ -16,7 +16,7 @@ from perdure.engine.worker import WorkerOptions
 from perdure.errors import LeaseLost
 from perdure.ids import RandomIds
 from perdure.session import policy
-from perdure.session.model import Message, MessageRole, Page, UserMessage
+from perdure.session.model import Message, MessageRole, Page, RecordStatus, UserMessage
 from perdure.session.policy import EffectRule, ToolEffect
 from perdure.session.runner import AgentSessionFlow
 from perdure.store.base import ClaimedSession, EventBatch, InboxItem, Lease, Request, SessionWrite
@@ -127,6 +127,6 @@ def is_right(target: Target, flows: Sequence[AgentSessionFlow], options: WorkerO
     return _opened(SqliteStore, target, flows, options)
 
 
-REPEATS = {ToolEffect.NON_IDEMPOTENT_WRITE: EffectRule(False, True, policy.RecordStatus.OUTCOME_UNKNOWN)}
+REPEATS = {ToolEffect.NON_IDEMPOTENT_WRITE: EffectRule(False, True, RecordStatus.OUTCOME_UNKNOWN)}
 repeats_writes = patch.dict(policy.EFFECT_RULES, REPEATS)
 """An engine that tries writes again which it must not repeat; for the length of a block."""
