@@ -144,6 +144,8 @@ def _sort(recording: Recording, case: ConformanceCase) -> None:
         for session in sessions.values():
             session["pending"].sort(key=_sort_key)
             session["steps"] = _unordered_steps(session["steps"])
+            for message in session["messages"]:
+                _sort_answers(message["item"])
             session["messages"].sort(key=_by_author)
             session["events"] = _unordered_events(session["events"])
         for row in recording.get("requests", ()):
@@ -165,6 +167,14 @@ def _unordered_steps(steps: Iterable[JsonObject]) -> list[JsonObject]:
 def _unordered_events(events: Iterable[JsonObject]) -> list[JsonObject]:
     """Events sorted, without the moments at which all branches stood still: how many there are depends on timing."""
     return sorted((row for row in events if row["type"] != AgentEventType.TURN_SUSPENDED.value), key=_sort_key)
+
+
+def _sort_answers(item: JsonObject) -> None:
+    """What was asked in two branches is answered in one message, which is in the branch that asked first."""
+    parts: list[JsonObject] = item.get("content", {}).get("parts", [])
+    if len(parts) > 1 and item["author"] == "user" and all("function_response" in part for part in parts):
+        parts.sort(key=_sort_key)
+        item.pop("branch", None)
 
 
 def _by_author(row: JsonObject) -> tuple[str, str]:
