@@ -54,13 +54,13 @@ def test_a_failure_names_the_case_the_step_and_the_field(tmp_path: Path) -> None
 
 
 def test_cases_that_restart_servers_need_a_command_for_it(tmp_path: Path) -> None:
-    status, lines = run("--engine", sessions_in(tmp_path), "--only", "crashes/servers-restart")
+    status, lines = run("--engine", sessions_in(tmp_path), "--only", "workers/servers-restart")
     assert (status, lines[-1]) == (
         0,
         "0 passed, 0 failed, 1 left out: they restart the servers, which needs --restart",
     )
     restarted = tmp_path / "restarted"
-    arguments = ("--only", "crashes/servers-restart", "--restart", f"touch {restarted}")
+    arguments = ("--only", "workers/servers-restart", "--restart", f"touch {restarted}")
     status, lines = run("--engine", sessions_in(tmp_path), *arguments)
     assert (status, lines[-1]) == (0, "1 passed, 0 failed")
     assert restarted.exists()

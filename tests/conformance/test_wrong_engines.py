@@ -25,7 +25,7 @@ BREAKS = [
     ("doubles_events", "streams/live", "no event is doubled"),
     ("skips_events", "streams/reconnects", "seen and stored"),
     ("forgets_requests", "queues/repeats", "the repeat"),
-    ("has_no_fence", "crashes/stopped-worker-in-the-middle", "."),
+    ("has_no_fence", "workers/stopped-in-the-middle", "."),
 ]
 
 

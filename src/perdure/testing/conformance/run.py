@@ -5,22 +5,22 @@ from __future__ import annotations
 import asyncio
 import tempfile
 import traceback
-from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
 
 from perdure.client import AgentSessionClient
-from perdure.errors import SessionNotFound
+from perdure.errors import PerdureError, SessionNotFound
 from perdure.ids import RandomIds
-from perdure.session.model import JsonObject
+from perdure.session.model import JsonObject, SessionStatus
 from perdure.testing.conformance.case import ConformanceCase
 from perdure.testing.conformance.checks import ConformanceFailure
 from perdure.testing.conformance.life import worker_options
 from perdure.testing.conformance.recording import record
 from perdure.testing.conformance.reference import REFERENCES, differences, read_reference, write_reference
-from perdure.testing.conformance.stage import LEASE, Stage
+from perdure.testing.conformance.stage import LEASE, PATIENCE, Stage
 from perdure.testing.conformance.target import Target
 from perdure.testing.conformance.world import World
 
@@ -121,14 +121,32 @@ async def _staged(case: ConformanceCase, target: Target) -> AsyncGenerator[Stage
         world = World(Path(folder), flow_type)
         flow = case.flow(world)
         async with target.open([], worker_options(LEASE)) as engine:
-            stage = Stage(target, world, case.flow, engine, AgentSessionClient(engine, flow), flow)
+            client = AgentSessionClient(engine, flow)
+            stage = Stage(target=target, world=world, client=client, build=case.flow, engine=engine, flow=flow)
             try:
                 yield stage
             finally:
-                await _delete(stage.client, list(stage.sessions.values()))
+                await _clear(stage)
 
 
-async def _delete(client: AgentSessionClient, session_ids: Sequence[str]) -> None:
+async def _clear(stage: Stage) -> None:
+    """Deletes the sessions.  Those in the middle of something are closed before, so that nothing waits for them."""
+    session_ids = list(stage.sessions.values())
+    closing = [session_id for session_id in session_ids if await _goes_on(stage.client, session_id)]
+    if closing:
+        async with stage.worker():
+            for session_id in closing:
+                with suppress(PerdureError):
+                    await stage.client.close_session(session_id)
+                    await stage.client.wait(session_id, timeout=PATIENCE)
     for session_id in session_ids:
         with suppress(SessionNotFound):
-            await client.delete_session(session_id)
+            await stage.client.delete_session(session_id)
+
+
+async def _goes_on(client: AgentSessionClient, session_id: str) -> bool:
+    try:
+        snapshot = await client.get_agent_snapshot(session_id)
+    except SessionNotFound:
+        return False
+    return snapshot.status not in (SessionStatus.IDLE, SessionStatus.CLOSED)

@@ -1,7 +1,7 @@
 """Workers that die: nothing recorded is done again, no write is repeated silently, and nobody has to ask for the rest.
 
-The workers are real processes that are killed (SIGKILL), stopped (SIGSTOP) or told to leave (SIGTERM).  Tools stop at
-named places until the case opens them, so a worker is killed exactly where the case wants it.
+The workers are real processes that are killed (SIGKILL).  Tools stop at named places until the case opens them, so a
+worker is killed exactly where the case wants it.
 """
 
 from __future__ import annotations
@@ -17,14 +17,13 @@ from perdure.adk import idempotency_key_for_tool_call
 from perdure.session.model import StepStatus
 from perdure.session.policy import ToolEffect, ToolPolicy
 from perdure.session.runner import AgentSessionFlow
-from perdure.testing.children import WorkerChild
 from perdure.testing.conformance.case import case
-from perdure.testing.conformance.checks import holds, same
+from perdure.testing.conformance.checks import same
 from perdure.testing.conformance.stage import Stage, turn_of
 from perdure.testing.conformance.world import IDEMPOTENT, ONCE, READ, World
 from perdure.testing.reading import user_text
 from perdure.testing.replies import call, text
-from perdure.testing.script import Script, by_message
+from perdure.testing.script import Script
 
 EFFECTS = ("read", "idempotent", "once", "unclassified")
 POLICIES = {
@@ -33,9 +32,6 @@ POLICIES = {
     "once": ONCE,
     "unclassified": ToolPolicy(ToolEffect.UNCLASSIFIED, requires_approval=False),
 }
-POLICIES_OF_TWO = {"once": ONCE, "read": READ}
-SHORT_LEASE = 3.0
-"""Seconds, for a worker that is to be given up although it may still live."""
 
 
 def deeds(world: World) -> AgentSessionFlow:
@@ -177,112 +173,6 @@ async def again_and_again(stage: Stage) -> None:
     same("times begun", len(stage.world.ledger), 3)
 
 
-@case(
-    "crashes/stopped-worker",
-    "A worker that stood still and wakes up when another has its session writes nothing.",
-    deeds,
-    served=False,
-)
-async def stopped_worker(stage: Stage) -> None:
-    with stage.process(lease=SHORT_LEASE) as stopped:
-        await stage.up(stopped)
-        await stage.start("once during")
-        await stage.reached("during once")
-        stopped.stop()
-        async with stage.worker():
-            await stage.completed()
-            before = (await stage.steps(), await stage.messages())
-            same("the outcome", (await stage.calls())["once"].status, StepStatus.OUTCOME_UNKNOWN)
-            await _wakes_up_and_leaves(stage, stopped)
-            same("steps", await stage.steps(), before[0])
-            same("messages", await stage.messages(), before[1])
-    _began_once(stage)
-
-
-async def _wakes_up_and_leaves(stage: Stage, stopped: WorkerChild) -> None:
-    """When it is gone, it has done whatever it still wanted to do."""
-    stage.world.open("during once")
-    stopped.resume()
-    stopped.terminate()
-    await stopped.wait_exit_async()
-
-
-def _began_once(stage: Stage) -> None:
-    for tool in ("once", "read"):
-        begun = sum(line.startswith(f"begin {tool}") for line in stage.world.ledger)
-        holds(f"{tool} began once at the most", begun <= 1)
-
-
-def two_deeds(world: World) -> AgentSessionFlow:
-    """A write and then a read; both stop in the middle."""
-
-    async def once() -> str:
-        """Writes."""
-        world.note("begin once")
-        try:
-            await world.stop_at("during once")
-        finally:
-            world.note("end once")
-        return "written"
-
-    async def read() -> str:
-        """Reads."""
-        world.note("begin read")
-        await world.stop_at("during read")
-        return "read"
-
-    script = by_message({"go": [call("once"), call("read"), text("Done.")]}, otherwise=text("Yes?"))
-    return world.flow(world.agent(script, [once, read]), POLICIES_OF_TWO)
-
-
-@case(
-    "crashes/stopped-worker-in-the-middle",
-    "It writes nothing either while the other is in the middle of the turn, and does not go on with it.",
-    two_deeds,
-    served=False,
-)
-async def stopped_worker_in_the_middle(stage: Stage) -> None:
-    with stage.process(lease=SHORT_LEASE) as stopped:
-        await stage.up(stopped)
-        await stage.start()
-        await stage.reached("during once")
-        stopped.stop()
-        async with stage.worker():
-            await stage.reached("during read")
-            stage.world.open("during once")
-            stopped.resume()
-            await stage.noted("end once")
-            await stage.start("hello", "other")
-            for _ in range(4):  # By then it has gone on, if it can.
-                await stage.completed("other")
-                await stage.send("hello", "other")
-            _began_once(stage)
-            stage.world.open("during read")
-            await stage.completed()
-    same("the write", (await stage.calls())["once"].status, StepStatus.OUTCOME_UNKNOWN)
-    stage.leave_out("other")
-
-
-@case(
-    "crashes/leaving-worker",
-    "A worker that is told to leave lets its calls finish, and another goes on.",
-    deeds,
-    served=False,
-)
-async def leaving_worker(stage: Stage) -> None:
-    with stage.process() as leaving:
-        await stage.up(leaving)
-        await stage.start("once during")
-        await stage.reached("during once")
-        leaving.terminate()
-        stage.world.open("during once")
-        same("it ended well", await leaving.wait_exit_async(), 0)
-    async with stage.worker():
-        await stage.completed()
-    step = (await stage.calls())["once"]
-    same("the write", (step.status, step.attempts), (StepStatus.SUCCEEDED, 1))
-
-
 def thinker(world: World) -> AgentSessionFlow:
     """Stops before its second model call."""
 
@@ -352,23 +242,3 @@ async def many_sessions(stage: Stage) -> None:
             for name in names:
                 await stage.completed(name)
     same("each looked once", stage.world.ledger, ["look"] * len(names))
-
-
-@case(
-    "crashes/servers-restart", "Servers that start again find everything as it was.", deeds, served=False, restarts=True
-)
-async def servers_restart(stage: Stage) -> None:
-    restart = stage.target.restart_services
-    holds("the target can restart its servers", restart is not None)
-    with stage.process() as worker:
-        await stage.up(worker)
-        await stage.start("once during")
-        await stage.reached("during once")
-        if restart is not None:
-            await restart()
-        stage.world.open("during once")
-        await stage.idle()
-        step = (await stage.calls())["once"]
-        same("the write", (step.status, step.attempts), (StepStatus.SUCCEEDED, 1))
-        await stage.send("read now")
-        same("it is usable", turn_of(await stage.idle()).number, 2)
