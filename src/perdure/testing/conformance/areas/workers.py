@@ -8,8 +8,8 @@ from perdure.testing.children import WorkerChild
 from perdure.testing.conformance.case import case
 from perdure.testing.conformance.checks import holds, same
 from perdure.testing.conformance.stage import Stage
-from perdure.testing.conformance.world import ONCE, READ, World
-from perdure.testing.replies import call, text
+from perdure.testing.conformance.world import ASKED, ONCE, READ, World
+from perdure.testing.replies import call, reply, text
 from perdure.testing.script import by_message
 
 SHORT_LEASE = 3.0
@@ -17,7 +17,7 @@ SHORT_LEASE = 3.0
 
 
 def deeds(world: World) -> AgentSessionFlow:
-    """A write, or a write and then a read; both stop in the middle."""
+    """A write, a write and then a read, or a write beside one that is asked for; they stop in the middle."""
 
     async def once() -> str:
         """Writes."""
@@ -34,11 +34,20 @@ def deeds(world: World) -> AgentSessionFlow:
         await world.stop_at("during read")
         return "read"
 
+    def pay() -> str:
+        """Pays."""
+        world.note("pay")
+        return "paid"
+
     script = by_message(
-        {"write": [call("once"), text("Written.")], "both": [call("once"), call("read"), text("Done.")]},
+        {
+            "write": [call("once"), text("Written.")],
+            "then": [call("once"), call("read"), text("Done.")],
+            "beside": [reply(call("once"), call("pay")), text("Paid.")],
+        },
         otherwise=text("Yes?"),
     )
-    return world.flow(world.agent(script, [once, read]), {"once": ONCE, "read": READ})
+    return world.flow(world.agent(script, [once, read, pay]), {"once": ONCE, "read": READ, "pay": ASKED})
 
 
 @case(
@@ -79,7 +88,7 @@ def _wake_up(stage: Stage, worker: WorkerChild) -> None:
 async def stopped_in_the_middle(stage: Stage) -> None:
     with stage.process(lease=SHORT_LEASE) as worker:
         await stage.up(worker)
-        await stage.start("both")
+        await stage.start("then")
         await stage.reached("during once")
         worker.stop()
         async with stage.worker():
@@ -107,15 +116,18 @@ async def stopped_in_the_middle(stage: Stage) -> None:
 async def leaving(stage: Stage) -> None:
     with stage.process() as worker:
         await stage.up(worker)
-        await stage.start("write")
+        await stage.start("beside")
         await stage.reached("during once")
         worker.terminate()
         stage.world.open("during once")
         same("it ended well", await worker.wait_exit_async(), 0)
-    async with stage.worker():
-        await stage.completed()
     step = (await stage.calls())["once"]
     same("the write", (step.status, step.attempts), (StepStatus.SUCCEEDED, 1))
+    (asked,) = await stage.asked()
+    await stage.decide(asked, True)
+    async with stage.worker():
+        await stage.completed()
+    same("the ledger", stage.world.ledger, ["begin once", "end once", "pay"])
 
 
 @case(
