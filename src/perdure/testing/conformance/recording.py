@@ -170,9 +170,10 @@ def _unordered_events(events: Iterable[JsonObject]) -> list[JsonObject]:
 
 
 def _sort_answers(item: JsonObject) -> None:
-    """What was asked in two branches is answered in one message, which is in the branch that asked first."""
+    """What nodes of a workflow asked is answered in one message, which is in the branch of the one that asked first."""
     parts: list[JsonObject] = item.get("content", {}).get("parts", [])
-    if len(parts) > 1 and item["author"] == "user" and all("function_response" in part for part in parts):
+    names = {part.get("function_response", {}).get("name") for part in parts}
+    if len(parts) > 1 and names == {"adk_request_input"}:
         parts.sort(key=_sort_key)
         item.pop("branch", None)
 
