@@ -13,6 +13,7 @@ from perdure.testing.conformance.checks import holds, refused, same
 from perdure.testing.conformance.stage import Stage, turn_of
 from perdure.testing.conformance.world import ASKED, READ, World
 from perdure.testing.replies import call, text
+from perdure.testing.script import by_message
 
 
 def talker(world: World) -> AgentSessionFlow:
@@ -220,6 +221,39 @@ async def deleted(stage: Stage) -> None:
     await stage.start("second")
     snapshot = await stage.idle()
     same("it begins anew", (turn_of(snapshot).number, snapshot.state["looks"]), (1, 1))
+
+
+def sleeper(world: World) -> AgentSessionFlow:
+    """Reads for as long as it is let; answers at once what is no question."""
+
+    async def look() -> str:
+        """Looks."""
+        world.note("look")
+        await world.stop_at("looking")
+        return "seen"
+
+    script = by_message({"where": [call("look"), text("Here.")]}, otherwise=text("Yes?"))
+    return world.flow(world.agent(script, [look]), {"look": READ})
+
+
+@case(
+    "sessions/deleted-while-running",
+    "Nothing of a session that is deleted in the middle gets into its successor.",
+    sleeper,
+)
+async def deleted_while_running(stage: Stage) -> None:
+    await stage.start("where?")
+    await stage.reached("looking")
+    await stage.send("queued")
+    await stage.client.delete_session(stage.session())
+    with refused(SessionNotFound):
+        await stage.client.get_agent_snapshot(stage.session())
+    await stage.start("hello")
+    stage.world.open("looking")
+    same("its turns", (await stage.completed()).number, 1)
+    await stage.send("hello")
+    same("its turns", (await stage.completed()).number, 2)
+    same("what was said", await stage.texts(), ["hello", "Yes?"] * 2)
 
 
 @case("sessions/unknown", "What does not exist is not found, whatever is asked of it.", silent)

@@ -148,3 +148,31 @@ async def servers_restart(stage: Stage) -> None:
         same("the write", (step.status, step.attempts), (StepStatus.SUCCEEDED, 1))
         await stage.send("hello")
         same("it is usable", (await stage.completed()).number, 2)
+
+
+@case(
+    "workers/everything-restarts",
+    "What waits for a person outlives its worker, all clients and the servers.",
+    deeds,
+    served=False,
+    restarts=True,
+)
+async def everything_restarts(stage: Stage) -> None:
+    restart = stage.target.restart_services
+    holds("the target can restart its servers", restart is not None)
+    with stage.process() as worker:
+        await stage.up(worker)
+        stage.world.open("during once")
+        await stage.start("beside")
+        await stage.settled("once")
+        await stage.asked()
+        worker.kill()
+    if restart is not None:
+        await restart()
+    async with stage.elsewhere() as other:
+        (asked,) = (await other.get_agent_snapshot(stage.session())).pending_interrupts
+        await other.resolve_interrupt(stage.session(), asked.interrupt_id, approved=True)
+    with stage.process() as worker:
+        await stage.up(worker)
+        await stage.completed()
+    same("the ledger", stage.world.ledger, ["begin once", "end once", "pay"])
