@@ -30,7 +30,7 @@ ONCE = ToolPolicy(ToolEffect.NON_IDEMPOTENT_WRITE, requires_approval=False)
 ASKED = ToolPolicy(ToolEffect.NON_IDEMPOTENT_WRITE)
 """A write that must not be repeated: by its effect it waits for a person first."""
 
-LOOK_EVERY = 0.005
+LOOK_EVERY = 0.01
 """Seconds between two looks at what another process does."""
 
 Tool = Callable[..., Any]
