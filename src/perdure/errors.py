@@ -24,6 +24,10 @@ This module imports nothing of ours.  The tree::
     ├── WaitTimeout
     ├── EngineError
     │   ├── LeaseLost
+    │   ├── EngineUnavailable           Temporal cannot be reached
+    │   ├── EngineAccessDenied
+    │   ├── NamespaceNotFound
+    │   ├── StoreMismatch               the namespace belongs to another store
     │   └── FrameworkDrift              google-adk changed under a seam we rely on
     └── StoreError
         ├── StoreNotOurs
@@ -33,6 +37,9 @@ This module imports nothing of ours.  The tree::
         ├── StoreFull
         ├── StoreUnavailable            cannot be opened or reached
         ├── StoreAccessDenied           the server does not let this user in
+        ├── StoreInUse                  workers serve what has to stand still
+        ├── StoreMoved                  another store took its place
+        ├── StoreUnfinished             a copy that is not whole yet
         └── StoreCorrupt
 
 ``ToolExecutionError`` stands beside the tree: a *tool* raises it, to report a failure that the model should see and
@@ -195,6 +202,37 @@ class LeaseLost(EngineError):
     retryable = True
 
 
+class EngineUnavailable(EngineError):
+    """Temporal's server does not answer.  Facts: ``address``."""
+
+    code = "engine_unavailable"
+    retryable = True
+
+
+class EngineAccessDenied(EngineError):
+    """Temporal's server does not accept the credentials, or they do not reach far enough.
+
+    Facts: ``address``, ``namespace``.
+    """
+
+    code = "engine_access_denied"
+
+
+class NamespaceNotFound(EngineError):
+    """Temporal's server has no such namespace.  Facts: ``address``, ``namespace``."""
+
+    code = "namespace_not_found"
+
+
+class StoreMismatch(EngineError):
+    """The namespace belongs to another store.
+
+    Facts: ``namespace``, ``registered``, ``registered_address``, ``store``, ``store_address`` (ids and addresses).
+    """
+
+    code = "store_mismatch"
+
+
 class FrameworkDrift(EngineError):
     """The installed google-adk does not have a seam that perdure relies on.  Facts: ``name``, ``version``."""
 
@@ -253,6 +291,24 @@ class StoreAccessDenied(StoreError):
     code = "store_access_denied"
 
 
+class StoreInUse(StoreError):
+    """Workers serve a store that has to stand still.  Facts: ``workers`` (their ids)."""
+
+    code = "store_in_use"
+
+
+class StoreMoved(StoreError):
+    """Another store took its place.  Facts: ``moved_to`` (an address)."""
+
+    code = "store_moved"
+
+
+class StoreUnfinished(StoreError):
+    """The store is a copy that is not whole yet.  Facts: ``copy_of`` (an address)."""
+
+    code = "store_unfinished"
+
+
 class StoreCorrupt(StoreError):
     """The store holds something that cannot be read.  Facts: ``where``."""
 
@@ -295,6 +351,10 @@ ERROR_TABLE: dict[str, ErrorMapping] = {
     WaitTimeout.code: ErrorMapping(504, 6, "timeout"),
     EngineError.code: ErrorMapping(500, 7, "engine"),
     LeaseLost.code: ErrorMapping(503, 7, "engine"),
+    EngineUnavailable.code: ErrorMapping(503, 7, "engine"),
+    EngineAccessDenied.code: ErrorMapping(500, 7, "engine"),
+    NamespaceNotFound.code: ErrorMapping(500, 7, "engine"),
+    StoreMismatch.code: ErrorMapping(500, 7, "engine"),
     FrameworkDrift.code: ErrorMapping(500, 7, "engine"),
     StoreError.code: ErrorMapping(503, 8, "store"),
     StoreNotOurs.code: ErrorMapping(503, 8, "store"),
@@ -304,6 +364,9 @@ ERROR_TABLE: dict[str, ErrorMapping] = {
     StoreFull.code: ErrorMapping(507, 8, "store"),
     StoreUnavailable.code: ErrorMapping(503, 8, "store"),
     StoreAccessDenied.code: ErrorMapping(503, 8, "store"),
+    StoreInUse.code: ErrorMapping(503, 8, "store"),
+    StoreMoved.code: ErrorMapping(410, 8, "store"),
+    StoreUnfinished.code: ErrorMapping(503, 8, "store"),
     StoreCorrupt.code: ErrorMapping(500, 8, "store"),
 }
 """Stable code -> how it appears outside.  Each code has a row; a test holds the two together."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import uuid
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 
+@runtime_checkable
 class IdSource(Protocol):
     """Where new identifiers come from."""
 

@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable
 from typing import Any, cast
 
+from fastapi.openapi.models import APIKey
 from google.adk.agents import LlmAgent
 from google.adk.agents.context import Context
+from google.adk.auth.auth_credential import AuthCredential, AuthCredentialTypes
+from google.adk.auth.auth_handler import AuthHandler
+from google.adk.auth.auth_tool import AuthConfig
 from google.adk.events.event import Event
 from google.adk.events.request_input import RequestInput
 from google.adk.models.llm_request import LlmRequest
@@ -152,6 +156,38 @@ def confirmed() -> World:
     return World(ScriptedModel(), flow, log)
 
 
+KEY = AuthConfig(
+    auth_scheme=APIKey.model_validate({"type": "apiKey", "in": "header", "name": "key"}),
+    raw_auth_credential=AuthCredential(auth_type=AuthCredentialTypes.API_KEY),
+    credential_key="shop",
+)
+
+
+def signs_in() -> World:
+    """A node that needs a key, between two that do not."""
+    log: list[str] = []
+
+    def prepare(node_input: Any, ctx: Context) -> str:
+        log.append("prepare")
+        ctx.state["prepared"] = True
+        return "prepared"
+
+    @node(auth_config=KEY, rerun_on_resume=True)
+    def fetch(node_input: Any, ctx: Context) -> str:
+        credential = AuthHandler(KEY).get_auth_response(ctx.state)
+        log.append(f"fetch {credential and credential.api_key}")
+        return f"fetched after {node_input}"
+
+    def use(node_input: str, ctx: Context) -> str:
+        log.append("use")
+        ctx.state["fetched"] = node_input
+        return node_input
+
+    model = ScriptedModel(replies=[says("a summary")])
+    writer = LlmAgent(name="writer", model=model, instruction="Sum up {fetched}.")
+    return World(model, Workflow(name="flow", edges=[(START, prepare, fetch, use, writer)]), log)
+
+
 def until_ok() -> World:
     """A node that asks until it likes the answer, under one id (field case 22)."""
     log: list[str] = []
@@ -210,6 +246,7 @@ ASKING_WORLDS: dict[str, Callable[[], World]] = {
         review_loop,
         supervisor,
         confirmed,
+        signs_in,
         until_ok,
         workflow_tool_asks,
     )

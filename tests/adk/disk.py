@@ -25,6 +25,7 @@ from perdure.session.runner import (
     ModelCall,
     NewMessage,
     Question,
+    QuestionWait,
     RecordedCall,
     RecordedTurn,
     ToolAsked,
@@ -122,7 +123,8 @@ class Log:
             RecordedCall(request, disk.approvals.get(call_id), disk.records.get(call_id), disk.asked_of(call_id))
             for call_id, request in disk.requests.items()
         ]
-        asked = [AnsweredQuestion(question, disk.answers.get(i)) for i, question in disk.questions.items()]
+        live = {i: question for i, question in disk.questions.items() if question.wait is QuestionWait.LIVE}
+        asked = [AnsweredQuestion(question, disk.answers.get(i)) for i, question in live.items()]
         return RecordedTurn(
             tuple(disk.model_calls), tuple(recorded), tuple(asked), stored_messages=len(disk.new_messages)
         )

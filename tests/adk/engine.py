@@ -192,10 +192,11 @@ class Engine:
             for question in result.questions:
                 json.dumps([question.arguments, question.payload], allow_nan=False)
                 if question.wait is QuestionWait.NEXT_TURN:
-                    assert question not in disk.late, "a question was reported twice"
-                    disk.late.append(question)
+                    if question not in disk.late:  # a replay asks it again
+                        disk.late.append(question)
                 else:
-                    assert question.question_id not in disk.questions, "a question was reported twice"
+                    again = question.question_id in disk.questions
+                    assert not again or question.wait is QuestionWait.NEXT_LEG, "a question was reported twice"
                     disk.questions[question.question_id] = question
         if isinstance(result, DriveFinished) and any(q.wait is QuestionWait.NEXT_LEG for q in result.questions):
             disk.frontier = result
@@ -245,7 +246,8 @@ class Engine:
         """The records of the complete groups and the answers, in the order in which they settled."""
         requests = self.disk.requests
         records = [record for i, record in self.disk.records.items() if requests[i].group in self._complete_groups]
-        settled: list[Settled] = [*records, *self.disk.answers.values()]
+        live = [a for i, a in self.disk.answers.items() if self.disk.questions[i].wait is QuestionWait.LIVE]
+        settled: list[Settled] = [*records, *live]
         return sorted(settled, key=lambda one: one.sequence)
 
     def _answer_questions(self) -> bool:

@@ -9,6 +9,7 @@ from google.adk.agents import BaseAgent, LlmAgent, LoopAgent, ParallelAgent, Seq
 from google.adk.tools.agent_tool import AgentTool
 from google.adk.tools.exit_loop_tool import exit_loop
 from google.adk.tools.tool_context import ToolContext
+from google.adk.workflow import Workflow
 from tests.adk.model import Reply, ScriptedModel, calls, says
 from tests.adk.worlds import World
 
@@ -36,7 +37,7 @@ class Cast:
         tool_context.state[mine] = [*tool_context.state.get(mine, []), words]
         return {"noted": words}
 
-    def world(self, agent: BaseAgent, **more: Any) -> World:
+    def world(self, agent: BaseAgent | Workflow, **more: Any) -> World:
         return World(self.models[0], agent, self.log, others=tuple(self.models[1:]), **more)
 
 

@@ -12,6 +12,8 @@ import pytest
 from google.adk.agents import LlmAgent, RunConfig
 from google.adk.agents.context import Context
 from google.adk.apps.app import App, ResumabilityConfig
+from google.adk.auth.auth_credential import AuthCredential, AuthCredentialTypes
+from google.adk.auth.auth_tool import AuthConfig
 from google.adk.events.event import Event
 from google.adk.events.request_input import RequestInput
 from google.adk.runners import Runner
@@ -36,6 +38,14 @@ RUN_ONCE = {"ask_then_use": Counter({"trace": 1})}
 """What plain ADK runs again in each leg: nodes that left no event.  Here they run once."""
 
 
+def with_key(asked: Any) -> JsonObject:
+    """The answer to a sign-in: what was asked, with a key in it."""
+    answer = AuthConfig.model_validate(asked)
+    answer.exchanged_auth_credential = AuthCredential(auth_type=AuthCredentialTypes.API_KEY, api_key="secret")
+    form: JsonObject = answer.model_dump(mode="json", exclude_none=True, by_alias=True)
+    return form
+
+
 class Person:
     """Gives the same answers to plain ADK and to the engine.  ``rounds``: how often it was asked before, and now."""
 
@@ -54,12 +64,16 @@ class Person:
     def natively(self, call: types.FunctionCall, rounds: int) -> JsonObject:
         if (call.id or "").startswith("wf_tool_confirmation"):
             return {"confirmed": True, "payload": {"by": "boss"}}
+        if call.name == "adk_request_credential":
+            return with_key((call.args or {})["authConfig"])
         return self.says(call.id or "", rounds)
 
     def to_engine(self, disk: Disk) -> Callable[[Question], JsonValue]:
         def reply(question: Question) -> JsonValue:
             if question.kind is InterruptKind.CONFIRMATION:
                 return {"approved": True, "payload": {"by": "boss"}, "message": ""}
+            if question.kind is InterruptKind.CREDENTIAL:
+                return {"approved": True, "payload": with_key(question.payload), "message": ""}
             assert disk.start is not None
             return self.says(question.question_id, disk.start.leg)
 
@@ -222,7 +236,7 @@ async def test_temp_state_and_the_count_of_model_calls_live_for_the_whole_turn()
     assert (question.question_id, question.tool_name, question.path, question.hint) == (
         "more",
         "ask",
-        "flow@1/ask@1",
+        "flow/ask",
         "More?",
     )
     assert "temp:kept" not in disk.state

@@ -41,7 +41,7 @@ async def test_a_node_is_a_call_under_its_path_with_its_policy_and_key() -> None
     assert (first.call_id, first.tool_name, first.path, first.agent_name) == (
         "flow@1/pay@1#1",
         "pay",
-        "flow@1/pay@1",
+        "flow/pay",
         "flow",
     )
     assert (first.effect, first.retry.max_attempts, first.arguments) == (

@@ -85,7 +85,7 @@ def test_agents(more: dict[str, Any], words: str) -> None:
 def test_roots() -> None:
     for root in (BaseAgent(name="s"), App(name="A", root_agent=BaseAgent(name="l"))):
         flow(root)
-    with pytest.raises(UsageError, match=r"the root is of type str.*pass a BaseAgent"):
+    with pytest.raises(UsageError, match=r"agent is .agent.; it must be a BaseAgent, a Workflow.*type str"):
         flow("agent")
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from google.adk.agents import BaseAgent, LoopAgent, ParallelAgent, RunConfig, SequentialAgent
+from google.adk.agents import LoopAgent, ParallelAgent, RunConfig, SequentialAgent
 from google.adk.agents.run_config import StreamingMode  # type: ignore[attr-defined]  # ADK's documented import
 from google.adk.apps.app import App, ResumabilityConfig
 from google.adk.events.event import Event
@@ -40,15 +40,16 @@ def done(call: types.FunctionCall) -> JsonObject:
 
 
 async def run_plain_with_answers(
-    world: World, reply: Reply = done, *, late: bool = False
+    world: World, reply: Reply = done, *, late: bool = False, resumable: bool = True
 ) -> tuple[list[JsonObject], JsonObject]:
     """The events that plain ADK stores, without what perdure leaves out, and the final state.
 
     Args:
         late: answer what gave a first result, too.
     """
-    assert isinstance(world.agent, BaseAgent)
-    app = App(name="Flow", root_agent=world.agent, resumability_config=ResumabilityConfig(is_resumable=True))
+    assert not isinstance(world.agent, App)
+    config = ResumabilityConfig(is_resumable=True) if resumable else None
+    app = App(name="Flow", root_agent=world.agent, resumability_config=config)
     service = InMemorySessionService()
     runner = Runner(app=app, session_service=service, **world.services)
     await service.create_session(app_name=app.name, user_id="u1", session_id="s1")
@@ -104,7 +105,7 @@ def conversation(items: list[JsonObject]) -> list[JsonObject]:
     kept: list[JsonObject] = []
     for item, event in zip(items, events_of(items), strict=True):
         asks = {*event.actions.requested_tool_confirmations, *event.actions.requested_auth_configs}
-        if not is_stored(event):
+        if not is_stored(event) or "content" not in item:
             continue
         left = [part for part in item["content"]["parts"] if not _is_left_out(part, asks)]
         if left:
@@ -140,7 +141,7 @@ def two_renders() -> World:
     cast = Cast()
     mixed = calls(("render", {"what": "a"}), ("note", {"words": "n"}), ("render", {"what": "b"}))
     streamed = [says("now c", partial=True), renders("c")]
-    return cast.world(cast.llm("artist", mixed, streamed, says("all rendered"), tools=(render_of(cast),)))
+    return cast.world(cast.llm("artist", mixed, streamed, says("all rendered"), tools=(render_of(cast),)), beside=True)
 
 
 def choice() -> World:
@@ -163,7 +164,22 @@ def gated_render() -> World:
     render._require_confirmation = True
     wanted = calls(("render", {"what": "a"}), ("pay", {"amount": 5}))
     tools = (render, FunctionTool(pay, require_confirmation=True))
-    return cast.world(cast.llm("clerk", wanted, says("done"), tools=tools))
+    return cast.world(cast.llm("clerk", wanted, says("done"), tools=tools), beside=True)
+
+
+def beside_gate() -> World:
+    """A long-running call beside one that is let through only when the former has its answer."""
+    cast = Cast()
+
+    def release(what: str, tool_context: ToolContext) -> JsonObject:
+        """Releases."""
+        cast.log.append(f"release {what}")
+        tool_context.state["released"] = what
+        return {"released": what}
+
+    wanted = calls(("release", {"what": "a"}), ("render", {"what": "a"}), ("note", {"words": "n"}))
+    tools = (render_of(cast), FunctionTool(release, require_confirmation=True))
+    return cast.world(cast.llm("clerk", wanted, noting("x"), says("done"), tools=tools), beside=True)
 
 
 def line() -> World:
@@ -237,7 +253,7 @@ def first_result() -> World:
     wanted = calls(("ticket", {"subject": "leak"}), ("note", {"words": "n"}))
     agent = cast.llm("desk", wanted, says("it is pending"), noting("solved"), says("it is solved"))
     agent.tools.append(LongRunningFunctionTool(ticket))
-    return cast.world(agent)
+    return cast.world(agent, beside=True)
 
 
 WAITING: dict[str, Callable[[], World]] = {
@@ -246,6 +262,7 @@ WAITING: dict[str, Callable[[], World]] = {
         two_renders,
         choice,
         gated_render,
+        beside_gate,
         line,
         rounds,
         branches,

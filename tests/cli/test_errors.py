@@ -69,7 +69,7 @@ def test_reading_makes_no_store(cli: Cli, folder: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("sessions", "list", "--engine", "mongodb://localhost"), "is no address of a store"),
+        (("sessions", "list", "--engine", "mongodb://localhost"), "is no address of an engine's store"),
         (("sessions", "list", "--limit", "0"), "--limit"),
         (("sessions", "list", "--after", "nonsense"), "nonsense"),
         (("sessions", "events", "talk", "--after", "nonsense"), "nonsense"),

@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from google.adk.agents import LlmAgent
+from google.adk.apps.app import App
 from google.adk.tools.long_running_tool import LongRunningFunctionTool
+from google.adk.workflow import START, Workflow
 from google.genai import types
 from tests.durable_runner.support import (
     SESSION,
@@ -19,6 +21,7 @@ from tests.durable_runner.support import (
     responds,
     text_of,
 )
+from tests.support.nodes import graph
 
 from perdure import InterruptAlreadyResolved, SessionStatus, UsageError
 from perdure.testing import ScriptedModel, call, reply, text
@@ -143,3 +146,22 @@ async def test_nothing_is_no_answer(tmp_path: Path) -> None:
         empty = types.FunctionResponse(id=first.id, name="render")
         await talk.say(types.Content(parts=[types.Part(function_response=empty)]))
         assert isinstance(talk.failures[-1], UsageError)
+
+
+def ordering_workflow() -> Workflow:
+    """The same agent in a workflow, and one that goes on when the order has arrived."""
+    after = LlmAgent(name="after", model=ScriptedModel([text("Served.")]), instruction="Serve.")
+    return graph("shop", [(START, ordering(), after)])
+
+
+async def test_a_later_result_lets_a_workflow_go_on_as_on_plain_adk(tmp_path: Path) -> None:
+    expected = Talk(plain(App(name="app", root_agent=ordering_workflow())))
+    asked = await _ordered(expected)
+    await expected.say(responds((asked, {"status": "arrived"})))
+    async with durable(App(name="app", root_agent=ordering_workflow()), tmp_path) as runner:
+        talk = Talk(runner)
+        asked = await _ordered(talk)
+        await talk.say(responds((asked, {"status": "arrived"})))
+        assert talk.failures == expected.failures == [None, None]
+        assert text_of(talk.yielded[1]) == text_of(expected.yielded[1])
+        assert text_of(talk.yielded[1])[-1] == "Served."

@@ -1,4 +1,9 @@
-"""A local engine on a fresh store, with a play for an agent."""
+"""Engines with a play for an agent, in this process (``stage``) or in several (``world``).
+
+Whatever an engine does is shown over both, and whatever a store has a part in over both stores.  Each test runs over
+the local engine and a SQLite file; beside that, those in one process run over Temporal, and those in several over
+PostgreSQL with either engine.
+"""
 
 from __future__ import annotations
 
@@ -9,39 +14,66 @@ from pathlib import Path
 
 import pytest
 from tests.support.play import PlayRunner, Script
-from tests.support.postgres import Server
 from tests.support.troupe import World
 
-from perdure import AgentSessionClient, Engine, StepRecord, WorkerOptions, open_engine
+from perdure import AgentSessionClient, Engine, StepRecord, TemporalOptions, WorkerOptions, open_engine
 from perdure.session.runner import AgentSessionFlow
+
+STAGES = ("local-sqlite", "temporal-sqlite")
+WORLDS = ("local-sqlite", "local-postgresql", "temporal-postgresql")
+
+local_only = pytest.mark.parametrize("world", ["local-sqlite", "local-postgresql"], indirect=True)
+"""For what holds of the local engine only, or takes too long to be shown over both."""
+
+over_sqlite = pytest.mark.parametrize("world", ["local-sqlite", "temporal-sqlite"], indirect=True)
+"""For what turns the clock of leases, which PostgreSQL keeps by itself."""
 
 
 @dataclass
 class Stage:
-    """One database, and what is needed to open engines on it."""
+    """One database, and what is needed to open engines on it.  ``temporal``: its server's address; ``None``: local."""
 
     path: Path
     options: WorkerOptions = field(default_factory=WorkerOptions)
+    temporal: str | None = None
+    prefix: str = ""
 
     def flow(self, script: Script, *, definition: str = "play", deadline: timedelta | None = None) -> AgentSessionFlow:
         runner = PlayRunner(script, definition)
         return AgentSessionFlow("Play", runner, "Play", interrupt_deadline=deadline)
 
     def engine(self, *flows: AgentSessionFlow, options: WorkerOptions | None = None) -> Engine:
-        return open_engine(f"sqlite:///{self.path}", flows=flows, durability="process", options=options or self.options)
+        store, options = f"sqlite:///{self.path}", options or self.options
+        if self.temporal is None:
+            return open_engine(store, flows=flows, durability="process", options=options)
+        temporal = TemporalOptions(prefix=self.prefix)
+        return open_engine(
+            self.temporal, store=store, flows=flows, durability="process", options=options, temporal=temporal
+        )
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
-def world(request: pytest.FixtureRequest, tmp_path: Path) -> World:
-    """A folder for plays in several processes, with a store of each kind."""
-    if request.param == "postgresql":
-        server: Server = request.getfixturevalue("postgres")
-        (tmp_path / "address").write_text(server.address(server.empty_schema()))
-    return World(tmp_path)
+@pytest.fixture(params=STAGES)
+def stage(tmp_path: Path, request: pytest.FixtureRequest) -> Stage:
+    stage = Stage(tmp_path / "play.db")
+    if request.param.startswith("temporal"):
+        server = request.getfixturevalue("temporal_server")
+        stage.temporal, stage.prefix = server.address, server.new_prefix()
+    return stage
+
+
+@pytest.fixture(params=WORLDS)
+def world(tmp_path: Path, request: pytest.FixtureRequest) -> World:
+    world = World(tmp_path)
+    if request.param.endswith("postgresql"):
+        world.move_to_postgres(request.getfixturevalue("postgres"))
+    if request.param.startswith("temporal"):
+        world.move_to_temporal(request.getfixturevalue("temporal_server"))
+    return world
 
 
 @pytest.fixture
-def stage(tmp_path: Path) -> Stage:
+def local_stage(tmp_path: Path) -> Stage:
+    """For what holds of the local engine only."""
     return Stage(tmp_path / "play.db")
 
 

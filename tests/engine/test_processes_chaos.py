@@ -36,6 +36,7 @@ BLOWS = 5
 """What happens to workers."""
 LEASE = 0.5
 WORDS = ("model", "read", "idem", "write", "par", "moody", "fail", "read:~", "write:~", "par:~", "model:~")
+PLACES = [("local-sqlite", 1), ("local-sqlite", 2), ("local-sqlite", 3), ("temporal-sqlite", 4), ("temporal-sqlite", 5)]
 WAITS = ("ask", "half", "quest", "leg", "late")
 
 
@@ -131,9 +132,9 @@ async def bring_to_rest(client: AgentSessionClient, session_id: str) -> AgentSna
     return snapshot
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
-async def test_whatever_happens_the_rules_hold(tmp_path: Path, seed: int) -> None:
-    world, chance = World(tmp_path), random.Random(seed)
+@pytest.mark.parametrize(("world", "seed"), PLACES, indirect=["world"])
+async def test_whatever_happens_the_rules_hold(world: World, seed: int) -> None:
+    chance = random.Random(seed)
     flow = world.flow(deadline=timedelta(seconds=2))
     options = WorkerOptions(lease=timedelta(seconds=LEASE), linger=timedelta(seconds=0.1))
     async with AsyncExitStack() as stack:
@@ -143,7 +144,7 @@ async def test_whatever_happens_the_rules_hold(tmp_path: Path, seed: int) -> Non
         for session_id in SESSIONS:
             await client.start_session(session_id)
         workers = [await hire(world, children) for _ in range(2)]
-        other = children.enter_context(WorkerChild.of(be_a_client, str(tmp_path), seed + 100))
+        other = children.enter_context(WorkerChild.of(be_a_client, str(world.folder), seed + 100))
         await stack.enter_async_context(engine.worker())
         witnesses = {session_id: Witness(client, session_id) for session_id in SESSIONS}
         watching = [asyncio.create_task(witness.watch()) for witness in witnesses.values()]

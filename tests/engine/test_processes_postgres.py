@@ -11,7 +11,7 @@ import pytest
 from tests.support.postgres import Server
 from tests.support.proxy import proxy
 from tests.support.session_rules import check_rules, read_stored
-from tests.support.troupe import World
+from tests.support.troupe import ADDRESS, World
 
 from perdure import AgentSessionClient, SessionStatus, TurnStatus
 
@@ -23,7 +23,7 @@ def schema(postgres: Server) -> str:
 
 @pytest.fixture
 def world(postgres: Server, schema: str, tmp_path: Path) -> World:
-    (tmp_path / "address").write_text(postgres.address(schema))
+    (tmp_path / ADDRESS).write_text(postgres.address(schema))
     return World(tmp_path)
 
 

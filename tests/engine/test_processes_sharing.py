@@ -8,6 +8,7 @@ from collections import Counter
 from contextlib import ExitStack
 from pathlib import Path
 
+from tests.engine.conftest import local_only
 from tests.support.session_rules import check_rules, read_stored
 from tests.support.troupe import World
 
@@ -29,6 +30,7 @@ async def talk(folder: str, first: int, count: int) -> None:
     print("said it all", flush=True)
 
 
+@local_only
 async def test_three_workers_share_thirty_sessions(world: World) -> None:
     with ExitStack() as children:
         share = SESSIONS // WORKERS

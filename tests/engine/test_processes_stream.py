@@ -10,6 +10,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from tests.engine.conftest import over_sqlite
 from tests.engine.test_worker_outlives import RENEWS_SOON, declare_dead
 from tests.support.session_rules import DELTAS, ENDED, check_events, check_rules, read_stored
 from tests.support.troupe import World, hub_of
@@ -75,8 +76,8 @@ async def test_readers_in_other_processes_miss_nothing_while_owners_are_killed(t
         assert [event.cursor for event in seen] == [event.cursor for event in stored.events]
 
 
-async def test_a_reader_beside_the_owner_misses_nothing_when_the_owner_changes(tmp_path: Path) -> None:
-    world = World(tmp_path)
+@over_sqlite
+async def test_a_reader_beside_the_owner_misses_nothing_when_the_owner_changes(world: World) -> None:
     flow = world.flow()
     text = "model model read:a model par:b model model"
     async with world.engine(flow, options=replace(RENEWS_SOON, drain_grace=timedelta(0))) as engine:
@@ -149,8 +150,7 @@ async def test_a_ring_that_no_longer_reaches_back_says_so(tmp_path: Path) -> Non
         assert refused.value.facts == {"session_id": "s", "cursor": first.cursor, "oldest": stored[0].cursor}
 
 
-async def test_the_stream_of_a_session_that_is_deleted_ends_with_an_error(tmp_path: Path) -> None:
-    world = World(tmp_path)
+async def test_the_stream_of_a_session_that_is_deleted_ends_with_an_error(world: World) -> None:
     flow = world.flow()
     async with world.engine(flow) as engine, engine.worker(), world.engine() as other:
         client = AgentSessionClient(engine, flow)

@@ -230,6 +230,31 @@ async def test_a_malformed_call_is_refused_and_changes_nothing(field: Field, wro
         assert len((await client.list_sessions()).items) == 1
 
 
+async def test_what_is_too_deep_or_too_long_is_named_in_a_few_words(field: Field) -> None:
+    """A path of thousands of brackets, or a value of a megabyte, hides what is wrong."""
+    deep: Any = []
+    for _ in range(900):
+        deep = [deep]
+    long = "x" * 1_000_000
+    wrong: list[Call] = [
+        lambda c: c.send_user_message(SESSION, "hi", state_delta={"cart": deep}),
+        lambda c: c.send_user_message(SESSION, "hi", state_delta={long: object()}),
+        lambda c: c.send_user_message(SESSION, "hi", state_delta={"cart": {long: {"a": {1: 2}}}}),
+        lambda c: c.send_user_message(SESSION, "hi", images=long),  # type: ignore[arg-type]  # that is the test
+        lambda c: c.send_user_message(SESSION, "hi", state_delta=[long]),  # type: ignore[arg-type]  # that is the test
+        lambda c: c.resolve_interrupt(SESSION, "i", approved=long),  # type: ignore[arg-type]  # that is the test
+        lambda c: c.list_messages(SESSION, after=long),
+        lambda c: first_event(c, SESSION, after=long),
+        lambda c: c.start_session(long),
+    ]
+    async with field.asking() as client:
+        await client.start_session(SESSION)
+        for one in wrong:
+            with pytest.raises(UsageError) as refusal:
+                await one(client)
+            assert len(str(refusal.value)) < 400, str(refusal.value)[:1000]
+
+
 async def test_a_client_without_a_flow_reads_and_sends_but_starts_nothing(field: Field) -> None:
     async with field.engine() as engine:
         await AgentSessionClient(engine, "Nobody").start_session(SESSION)

@@ -15,7 +15,7 @@ async def test_a_child_asks_and_its_siblings_run_once(field: Field) -> None:
         assert snapshot.status is SessionStatus.WAITING
     async with field.working(supervisor(field)) as client:
         (asked,) = (await client.get_agent_snapshot(SESSION)).pending_interrupts
-        assert asked.path == "supervising@1/supervise@1/child@2"
+        assert asked.path == "supervising/supervise/child"
         await client.answer_question(SESSION, asked.interrupt_id, {"word": "yes"})
         assert (await client.wait(SESSION, timeout=PATIENCE)).status is SessionStatus.IDLE
         assert (await messages_of(client))[-1].framework_item["output"] == ["alpha", "beta:yes", "gamma"]

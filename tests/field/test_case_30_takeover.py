@@ -25,7 +25,14 @@ from tests.field.support import (
     until,
 )
 
-from perdure import OUTCOME_UNKNOWN_TOOL_RESULT, AgentSessionClient, AgentSessionFlow, SessionStatus, TurnStatus
+from perdure import (
+    OUTCOME_UNKNOWN_TOOL_RESULT,
+    AgentSessionClient,
+    AgentSessionFlow,
+    SessionStatus,
+    TurnStatus,
+    WaitTimeout,
+)
 from perdure.clock import SystemClock
 from perdure.engine.local import LocalEngine
 from perdure.engine.worker import WorkerOptions
@@ -60,6 +67,23 @@ async def test_a_second_worker_takes_over_from_a_dead_one_without_a_call(field: 
             assert field.world == ["look", "look"]
             assert (await call_steps(client))["look"].attempts == 2
             assert len(field.requests) == 2
+
+
+async def test_who_waits_for_a_session_that_kills_its_workers_is_told_so(field: Field) -> None:
+    async with field.asking() as client:
+        await client.start_session(SESSION, "go")
+        for _ in range(2):
+            with life(reading, field) as child:
+                await child.wait_for_async("in look")
+                child.kill()
+        with life(reading, field) as child:
+            await child.wait_for_async("in look")
+            assert (await client.get_agent_snapshot(SESSION)).lost_workers == 1, "the first one got somewhere"
+            with pytest.raises(WaitTimeout, match="a worker died in its turn: look for a crash"):
+                await client.wait(SESSION, timeout=0.01)
+    async with field.working(reading(field, GO_ON)) as client:
+        snapshot = await client.wait(SESSION, timeout=PATIENCE)
+        assert (snapshot.status, snapshot.lost_workers) == (SessionStatus.IDLE, 0)
 
 
 def stalling(field: Field, hold: Hold) -> AgentSessionFlow:

@@ -12,7 +12,9 @@ from typing import Any
 import pytest
 from google.adk.agents import LlmAgent, LoopAgent, SequentialAgent
 from google.adk.tools.long_running_tool import LongRunningFunctionTool
+from google.adk.workflow import START
 from tests.field.support import PATIENCE, READ, SESSION, Field, answers_in, durable, messages_of, say, steps_of
+from tests.support.nodes import graph
 
 from perdure import (
     AgentSessionFlow,
@@ -171,4 +173,29 @@ async def test_the_result_that_follows_a_first_result_starts_a_turn(field: Field
         {"ticket": {"status": "pending"}},
         {"ticket": {"status": "solved"}},
     ]
+    assert field.world == ["ticket leak"]
+
+
+def office(field: Field) -> AgentSessionFlow:
+    """A workflow whose first agent opens a ticket, and whose second one goes on when that is solved."""
+    desk = LlmAgent(name="desk", model=field.model([call("ticket", subject="leak"), text("Read.")]))
+    desk.tools = [ticket_tool(field)]
+    after = LlmAgent(name="after", model=field.model([text("After.")]))
+    return durable(graph("office", [(START, desk, after)]), {"ticket": READ})
+
+
+async def test_a_late_answer_lets_a_workflow_go_on_in_another_life_and_runs_nothing_again(field: Field) -> None:
+    async with field.working(office(field)) as client:
+        snapshot = await say(client, "Go.")
+        assert (snapshot.status, turn_status(snapshot)) == (SessionStatus.IDLE, TurnStatus.COMPLETED)
+        (interrupt,) = snapshot.pending_interrupts
+        assert interrupt.path == "office/desk"
+    async with field.working(office(field)) as client:
+        await client.answer_question(SESSION, interrupt.interrupt_id, {"status": "solved"})
+        snapshot = await client.wait(SESSION, timeout=PATIENCE)
+        assert snapshot.turn is not None
+        assert (snapshot.turn.number, turn_status(snapshot)) == (2, TurnStatus.COMPLETED)
+        assert snapshot.pending_interrupts == ()
+        texts = [message.text for message in await messages_of(client) if message.text and message.author != "user"]
+    assert texts == ["Read.", "Read.", "After."]
     assert field.world == ["ticket leak"]

@@ -179,7 +179,15 @@ class SessionMachine(RuleBasedStateMachine):
     @rule(asks=QUESTIONS)
     def leg_ends(self, asks: list[tuple[int, InterruptKind, bool]]) -> None:
         """The invocation ends with questions open, whatever of it still runs."""
-        self.world.model_reports(ModelFinished(self._new_questions(asks, QuestionWait.NEXT_LEG, 0)))
+        early = [row.requested for row in self.world.journal.questions_of(self.world.turn_id).values()]
+        asked = (one for one in early if one.wait is QuestionWait.NEXT_LEG)
+        self.world.model_reports(ModelFinished((*asked, *self._new_questions(asks, QuestionWait.NEXT_LEG, 0))))
+
+    @precondition(lambda self: self.world.model is not None and self.world.state.turn.leg < LEGS)
+    @rule(asks=QUESTIONS, more=st.booleans())
+    def model_asks_early(self, asks: list[tuple[int, InterruptKind, bool]], more: bool) -> None:
+        """The invocation goes on, and what the next leg is to begin with may be answered already."""
+        self.world.model_reports(ModelBlocked((), more, self._new_questions(asks, QuestionWait.NEXT_LEG, 0)))
 
     def _new_questions(
         self, asks: list[tuple[int, InterruptKind, bool]], wait: QuestionWait, first_group: int

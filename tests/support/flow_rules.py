@@ -161,7 +161,7 @@ def waiting_means_that_nothing_can_go_on_without_an_answer(world: World) -> None
     phases = {row.phase for row in world.journal.calls_of(turn.turn_id).values()}
     questions = world.journal.questions_of(turn.turn_id).values()
     asked = any(not row.settled for row in questions)
-    frontier = any(row.requested.wait is QuestionWait.NEXT_LEG for row in questions)
+    frontier = world.journal.turns[turn.turn_id].at_frontier
     can_go_on = turn.model is not None or CallPhase.DUE in phases or CallPhase.STARTED in phases
     can_go_on = can_go_on or (frontier and not asked)
     assert (state.status is SessionStatus.WAITING) == (not can_go_on), f"waiting: {state.status} with {phases}"
@@ -413,7 +413,6 @@ def j13_a_leg_begins_when_every_question_of_the_one_before_has_its_answer(world:
         if ended:
             assert before is not None, "J13: a leg of no turn"
             assert ended == [before.leg], f"J13: {ended} ended, and {before.leg} ran"
-            assert not begun, "J13: nobody can have answered yet"
         if not begun:
             continue
         assert before is not None, "J13: a leg of no turn"

@@ -322,7 +322,7 @@ class World:
                 self.settle(next(iter(self.jobs)))
             elif self.model is not None:
                 turn = self.state.turn
-                waits = patient and turn is not None and not (turn.all_settled and turn.all_answered)
+                waits = patient and turn is not None and turn.waits_live
                 self.model_reports(ModelBlocked(()) if waits else ModelFinished())
             else:
                 self.answer(self.waited_for()[0], approved=approve)

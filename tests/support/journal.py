@@ -33,6 +33,7 @@ from perdure.session.state import (
     ContinueTurn,
     DropMessage,
     Ending,
+    EndLeg,
     EndTurn,
     Input,
     LateQuestion,
@@ -98,10 +99,15 @@ class TurnRow:
     turn_id: str
     number: int
     leg: int = 1
+    ended_leg: int = 0
     raised: Counter[str] = field(default_factory=Counter[str])
     status: TurnStatus = TurnStatus.RUNNING
     ending: Ending | None = None
     error: ErrorInfo | None = None
+
+    @property
+    def at_frontier(self) -> bool:
+        return self.ended_leg == self.leg
 
 
 class Journal:
@@ -183,6 +189,8 @@ class Journal:
                 if turn_id in self.inbox:
                     self.inbox.remove(turn_id)
                 self.open_turn = self.turns[turn_id] = TurnRow(turn_id, number)
+            case EndLeg(turn_id, leg):
+                self.turns[turn_id].ended_leg = leg
             case BeginLeg(turn_id, leg):
                 self.turns[turn_id].leg = leg
             case SuspendTurn(turn_id):
@@ -333,6 +341,7 @@ class Journal:
             questions={name: self._rebuild_question(one) for name, one in self.questions_of(row.turn_id).items()},
             raised=dict(row.raised),
             settled=self._next_rank() - 1,
+            at_frontier=row.at_frontier,
             ending=row.ending if self.keeps_endings else None,
             suspended=row.status is TurnStatus.WAITING,
         )

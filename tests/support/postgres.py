@@ -22,7 +22,8 @@ EMPTY = """
     DELETE FROM sessions; DELETE FROM turns; DELETE FROM legs; DELETE FROM steps; DELETE FROM calls;
     DELETE FROM model_calls; DELETE FROM interrupts; DELETE FROM questions; DELETE FROM messages; DELETE FROM inbox;
     DELETE FROM requests; DELETE FROM events; DELETE FROM session_state; DELETE FROM shared_state; DELETE FROM workers;
-    DELETE FROM worker_flows; DELETE FROM writers; UPDATE meta SET value = '0' WHERE name = 'fence_floor';
+    DELETE FROM worker_flows; DELETE FROM writers; DELETE FROM meta WHERE name = 'store_id';
+    UPDATE meta SET value = '0' WHERE name = 'fence_floor';
 """
 
 SHARED = "shared"

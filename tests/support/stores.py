@@ -30,6 +30,11 @@ class Backend(ABC):
 
     @property
     @abstractmethod
+    def address(self) -> str:
+        """The place, for ``open_engine`` and the command line."""
+
+    @property
+    @abstractmethod
     def arguments(self) -> tuple[str, ...]:
         """The place, for ``tests.crash.store_child``."""
 
@@ -59,6 +64,10 @@ class SqliteBackend(Backend):
     def new_store(self, **options: Any) -> SqliteStore:
         defaults: dict[str, Any] = {"durability": "process", "run_dir": self.run_dir}
         return SqliteStore(self.path, **(defaults | options))
+
+    @property
+    def address(self) -> str:
+        return f"sqlite:///{self.path}"
 
     @property
     def arguments(self) -> tuple[str, ...]:
@@ -91,11 +100,15 @@ class PostgresBackend(Backend):
 
     def new_store(self, **options: Any) -> PostgresStore:
         defaults: dict[str, Any] = {"durability": "process", "leases": AT_ONCE}
-        return PostgresStore(self.server.address(self.schema), **(defaults | options))
+        return PostgresStore(self.address, **(defaults | options))
+
+    @property
+    def address(self) -> str:
+        return self.server.address(self.schema)
 
     @property
     def arguments(self) -> tuple[str, ...]:
-        return "postgresql", self.server.address(self.schema)
+        return "postgresql", self.address
 
     async def die(self, store: SqlStore) -> None:
         assert isinstance(store, PostgresStore)

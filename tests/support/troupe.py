@@ -20,6 +20,8 @@ from time import monotonic
 from unittest.mock import patch
 
 from tests.support.play import FAST_RETRY, Play, PlayCall, PlayRunner, asks
+from tests.support.postgres import Server
+from tests.support.temporal_server import TemporalServer
 
 from perdure import (
     AgentSessionClient,
@@ -36,7 +38,8 @@ from perdure import (
 )
 from perdure.engine.crew import Crew
 from perdure.engine.feed import FeedHub
-from perdure.engine.local import LocalEngine
+from perdure.engine.hosting import HostingEngine
+from perdure.engine.temporal.options import TemporalOptions
 from perdure.store.postgres import PostgresStore, notices
 from perdure.testing import WorkerChild
 
@@ -44,6 +47,12 @@ ADDRESS_VARIABLE = "PERDURE_TEST_ADDRESS"
 HURRY_VARIABLE = "PERDURE_TEST_HURRY"
 
 A_WHILE = "~"
+ADDRESS = "address"
+"""Holds the address of the store, if that is no file in the folder."""
+
+TEMPORAL = "temporal.txt"
+"""Holds the address of Temporal's server, and the prefix to use there."""
+
 LOOK_EVERY = 0.005
 PATIENCE = 60.0
 
@@ -73,7 +82,7 @@ class World:
     @property
     def address(self) -> str:
         """Of the store: a SQLite file in the folder, unless the test has said otherwise."""
-        said = self.folder / "address"
+        said = self.folder / ADDRESS
         here = os.environ.get(ADDRESS_VARIABLE)
         return here or (said.read_text() if said.exists() else f"sqlite:///{self.database}")
 
@@ -171,7 +180,22 @@ class World:
         return AgentSessionFlow("Play", PlayRunner(self.script), "Play", interrupt_deadline=deadline)
 
     def engine(self, *flows: AgentSessionFlow, options: WorkerOptions | None = None) -> Engine:
-        return open_engine(self.address, flows=flows, durability="process", options=options)
+        temporal = self.folder / TEMPORAL
+        if not temporal.exists():
+            return open_engine(self.address, flows=flows, durability="process", options=options)
+        server, prefix = temporal.read_text().split()
+        at, store = TemporalOptions(prefix=prefix), self.address
+        return open_engine(server, store=store, flows=flows, durability="process", options=options, temporal=at)
+
+    def move_to_postgres(self, server: Server) -> World:
+        """Has all engines of this world from now on keep their sessions on a server."""
+        (self.folder / ADDRESS).write_text(server.address(server.empty_schema()))
+        return self
+
+    def move_to_temporal(self, server: TemporalServer) -> World:
+        """Has all engines of this world from now on on a server."""
+        (self.folder / TEMPORAL).write_text(f"{server.address} {server.new_prefix()}")
+        return self
 
     def worker(
         self,
@@ -231,12 +255,12 @@ async def serve(folder: str, lease: float, grace: float, linger: float, max_sess
 
 def crews_of(engine: Engine) -> list[Crew]:
     """What the workers of an engine run."""
-    assert isinstance(engine, LocalEngine)
+    assert isinstance(engine, HostingEngine)
     return [worker._crew for worker in engine._workers]
 
 
 def hub_of(engine: Engine) -> FeedHub:
-    assert isinstance(engine, LocalEngine)
+    assert isinstance(engine, HostingEngine)
     return engine._hub
 
 

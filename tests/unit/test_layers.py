@@ -11,6 +11,7 @@ SOURCE = Path(__file__).parents[2] / "src"
 
 LAYERS = (
     frozenset({"errors", "clock", "ids", "faults"}),
+    frozenset({"arguments"}),
     frozenset({"session"}),
     frozenset({"store"}),
     frozenset({"engine"}),

@@ -14,6 +14,9 @@ from google.adk.agents.llm_agent import LlmAgent
 # ADK's documentation imports StreamingMode from here, though the module does not say that it exports it.
 from google.adk.agents.run_config import RunConfig, StreamingMode  # type: ignore[attr-defined]
 from google.adk.apps.app import App
+from google.adk.artifacts.base_artifact_service import BaseArtifactService
+from google.adk.auth.credential_service.base_credential_service import BaseCredentialService
+from google.adk.memory.base_memory_service import BaseMemoryService
 from google.adk.tools.base_tool import BaseTool
 from google.adk.workflow import BaseNode
 from google.genai import types
@@ -24,10 +27,12 @@ from perdure.adk.live.plugins import WATCHER
 from perdure.adk.tools.declared import known_names
 from perdure.adk.tools.stand_ins import check_stand_in, is_control_tool
 from perdure.adk.tree import AgentNode, agents_below
+from perdure.arguments import expect, wrong
 from perdure.errors import UsageError
 from perdure.session.model import JsonObject
 from perdure.session.policy import RetryPolicy, ToolEffect, ToolPolicy
 
+_AN_EFFECT = "a ToolEffect, such as ToolEffect.READ"
 _ROOT_MODES = ("chat", "task", "AgentMode.CHAT", "AgentMode.TASK")
 _NOT_DURABLE = ("google.adk.agents.remote_a2a_agent", "google.adk.agents.langgraph_agent")
 """Where ADK keeps agents that call something by themselves."""
@@ -61,13 +66,13 @@ def _app_of(agent: object, flow_type: str) -> App:
     Raises:
         UsageError: it is no agent, no ``Workflow`` and no ``App`` around one, or its name is no ADK app name.
     """
+    expect(flow_type, str, "flow_type", "a str: a stable name, such as 'SupportAgent'")
     if not flow_type:
         raise UsageError("flow_type is empty; give the flow a stable name, such as flow_type='SupportAgent'")
     root = agent.root_agent if isinstance(agent, App) else agent
     if not isinstance(root, BaseAgent | seams.Workflow):
-        raise UsageError(
-            f"agent: the root is of type {type(root).__name__}; pass a BaseAgent, a Workflow, or an App of one"
-        )
+        where = "App.root_agent" if isinstance(agent, App) else "agent"
+        raise wrong(where, root, f"a BaseAgent, a Workflow, or an App of one (it is of type {type(root).__name__})")
     if isinstance(agent, App):
         ours = [plugin.name for plugin in agent.plugins if plugin.name == WATCHER]
         if ours:
@@ -102,13 +107,8 @@ def _check_agent(node: AgentNode) -> None:
             check_stand_in(tool)
 
 
-def _check_policy(argument: str, name: str, policy: object) -> None:
-    if not isinstance(policy, ToolPolicy):
-        raise UsageError(f"{argument}[{name!r}] is {policy!r}; give a ToolPolicy, such as ToolPolicy(ToolEffect.READ)")
-
-
 def _check_policies(policies: Mapping[str, ToolPolicy], agents: Sequence[AgentNode]) -> None:
-    """Refuses a policy that is none, or that is for a tool which no agent has or which is no step.
+    """Refuses a policy for a tool which no agent has or which is no step.
 
     A toolset that must be asked for its names may have any; its first listing shows.
 
@@ -119,8 +119,7 @@ def _check_policies(policies: Mapping[str, ToolPolicy], agents: Sequence[AgentNo
     tools = {name: tool for node in agents for name, tool in node.tools.items()}
     known = {name for node in agents for name, tool in node.tools.items() if not is_control_tool(tool)}
     known.update(*(names for names in toolsets if names is not None))
-    for name, policy in policies.items():
-        _check_policy("tool_policies", name, policy)
+    for name in policies:
         if name in known:
             continue
         if name in tools:
@@ -132,15 +131,14 @@ def _check_policies(policies: Mapping[str, ToolPolicy], agents: Sequence[AgentNo
 
 
 def _check_node_policies(policies: Mapping[str, ToolPolicy], nodes: Sequence[BaseNode]) -> None:
-    """Refuses a policy that is none, or that is for a node which cannot be there.
+    """Refuses a policy for a node which cannot be there.
 
     Raises:
         UsageError: names the node.
     """
     known = {node.name for node in nodes if isinstance(node, seams.FunctionNode)}
     starts_others = any(isinstance(node, seams.FunctionNode) and node.rerun_on_resume for node in nodes)
-    for name, policy in policies.items():
-        _check_policy("node_policies", name, policy)
+    for name in policies:
         if name not in known and not starts_others:
             raise UsageError(
                 f"node_policies names {name!r}, but the flow has no such function node (known: "
@@ -155,34 +153,51 @@ def check_options(
     model_retry: object,
     model_timeout: object,
     user_id: object,
+    sync_tools_in_threads: object,
 ) -> None:
     """Refuses options of the wrong type or value.
 
     Raises:
         UsageError: names the option.
     """
-    if not isinstance(default_tool_effect, ToolEffect):
-        raise UsageError(f"default_tool_effect is {default_tool_effect!r}; give a ToolEffect, such as ToolEffect.READ")
-    if not isinstance(code_execution_effect, ToolEffect):
-        raise UsageError(
-            f"code_execution_effect is {code_execution_effect!r}; give a ToolEffect, such as ToolEffect.READ"
-        )
+    expect(default_tool_effect, ToolEffect, "default_tool_effect", _AN_EFFECT)
+    expect(code_execution_effect, ToolEffect, "code_execution_effect", _AN_EFFECT)
     if approvals not in ("by_effect", "declared"):
-        raise UsageError(f"approvals is {approvals!r}; give 'by_effect' or 'declared'")
-    if model_retry is not None and not isinstance(model_retry, RetryPolicy):
-        raise UsageError(f"model_retry is {model_retry!r}; give a RetryPolicy, or None for three attempts")
+        raise wrong("approvals", approvals, "'by_effect' or 'declared'")
+    expect(model_retry, RetryPolicy, "model_retry", "a RetryPolicy", optional=True)
     if model_timeout is not None and (not isinstance(model_timeout, timedelta) or model_timeout <= timedelta(0)):
-        raise UsageError(f"model_timeout is {model_timeout!r}; give a positive timedelta, or None for no limit")
+        raise wrong("model_timeout", model_timeout, "a positive timedelta, or None for no limit")
     if not isinstance(user_id, str) or not user_id:
-        raise UsageError(f"user_id is {user_id!r}; give a name for sessions that are started without one")
+        raise wrong("user_id", user_id, "a str that is not empty: the user of sessions that are started without one")
+    expect(sync_tools_in_threads, bool, "sync_tools_in_threads", "True or False")
+
+
+def check_services(artifact_service: object, memory_service: object, credential_service: object) -> None:
+    """Refuses what is no service of ADK's.  Raises: UsageError."""
+    expect(artifact_service, BaseArtifactService, "artifact_service", "an ADK BaseArtifactService", optional=True)
+    expect(memory_service, BaseMemoryService, "memory_service", "an ADK BaseMemoryService", optional=True)
+    expect(
+        credential_service, BaseCredentialService, "credential_service", "an ADK BaseCredentialService", optional=True
+    )
+
+
+def policies_in(given: object, argument: str) -> dict[str, ToolPolicy]:
+    """A copy of an argument that gives policies to names.  Raises: UsageError, when it is of another type."""
+    expect(given, Mapping, argument, "a mapping of names to ToolPolicy", optional=True)
+    policies = dict(cast("Mapping[str, ToolPolicy] | None", given) or {})
+    for name, policy in policies.items():
+        expect(name, str, f"a name in {argument}", "a str")
+        expect(policy, ToolPolicy, f"{argument}[{name!r}]", "a ToolPolicy, such as ToolPolicy(ToolEffect.READ)")
+    return policies
 
 
 def check_run_config(config: RunConfig, where: str) -> None:
-    """Refuses what a durable turn cannot run.
+    """Refuses what is no run configuration, and what a durable turn cannot run.
 
     Raises:
         UsageError: names ``where`` it was given.
     """
+    expect(config, RunConfig, where, "an ADK RunConfig")
     if config.streaming_mode is StreamingMode.BIDI:
         raise UsageError(f"{where}: streaming_mode BIDI is live audio and video, which has no durable form; use SSE")
     if config.support_cfc:
@@ -230,15 +245,6 @@ def _without_texts(schema: Any) -> Any:
     return kept
 
 
-def check_limits(interrupt_deadline: object, event_stream_capacity_bytes: object) -> None:
-    """Raises: UsageError, when one of them is of the wrong type or not positive."""
-    deadline, capacity = interrupt_deadline, event_stream_capacity_bytes
-    if deadline is not None and (not isinstance(deadline, timedelta) or deadline <= timedelta(0)):
-        raise UsageError(f"interrupt_deadline is {deadline!r}; give a positive timedelta, or None for ever")
-    if not isinstance(capacity, int) or capacity <= 0:
-        raise UsageError(f"event_stream_capacity_bytes is {capacity!r}; give a positive number of bytes")
-
-
 def check_content(content: JsonObject) -> None:
     """Raises: UsageError, when ADK does not take the content as a user's message."""
     try:
@@ -246,7 +252,7 @@ def check_content(content: JsonObject) -> None:
     except ValidationError as error:
         raise UsageError(f"the content of the message is no google.genai Content: {error}") from error
     if not parts:
-        raise UsageError("No parts in the new_message.")
+        raise UsageError("content: No parts in the new_message; give it at least one part, such as a text")
     if any(part.function_call or part.function_response for part in parts):
         raise UsageError(
             "the content of a message holds function calls or responses; calls are made by the model, and responses "

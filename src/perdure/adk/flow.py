@@ -12,7 +12,6 @@ from google.adk.auth.credential_service.base_credential_service import BaseCrede
 from google.adk.memory.base_memory_service import BaseMemoryService
 from google.adk.workflow import BaseNode
 
-from perdure.adk.checks import check_limits
 from perdure.adk.runner import AdkAgentRunner
 from perdure.session.policy import ApprovalMode, RetryPolicy, ToolEffect, ToolPolicy
 from perdure.session.runner import DEFAULT_EVENT_STREAM_CAPACITY_BYTES, AgentSessionFlow
@@ -66,7 +65,6 @@ def adk_agent_session_flow(
         UsageError: something in the set-up is wrong or not supported; the message names the argument that fixes it.
         FrameworkDrift: the installed google-adk does not have what perdure needs.
     """
-    check_limits(interrupt_deadline, event_stream_capacity_bytes)
     runner = AdkAgentRunner(
         agent,
         flow_type=flow_type,

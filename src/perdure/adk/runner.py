@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import aclosing
 from datetime import timedelta
 
 # ADK's documentation imports StreamingMode from here, though the module does not say that it exports it.
@@ -19,7 +20,15 @@ from google.adk.workflow import BaseNode
 from pydantic import ValidationError
 
 from perdure.adk import seams
-from perdure.adk.checks import check_application, check_content, check_options, check_run_config, fingerprint
+from perdure.adk.checks import (
+    check_application,
+    check_content,
+    check_options,
+    check_run_config,
+    check_services,
+    fingerprint,
+    policies_in,
+)
 from perdure.adk.live import telemetry, tracking
 from perdure.adk.live.conductor import Conductor
 from perdure.adk.live.core import DEFAULT_MODEL_RETRY, TurnCore, TurnSettings
@@ -44,7 +53,7 @@ from perdure.adk.tools.threads import SyncTools, ToolThreads
 from perdure.adk.tree import AgentNode
 from perdure.adk.waits import credentials, long_running, toolset_signin
 from perdure.adk.waits.carry import Carry
-from perdure.adk.waits.late import TurnRunner
+from perdure.adk.waits.late import TurnRunner, goes_on, invocation_of_leg, leave, take_up
 from perdure.adk.waits.legs import content_of_answers
 from perdure.errors import UsageError
 from perdure.session.model import ErrorInfo, JsonObject, TurnStatus, UserMessage
@@ -84,10 +93,20 @@ class AdkAgentRunner:
         seams.check_seams()
         warn_of_untested_release()
         seams.load_early()
-        policies, nodes_policies = dict(tool_policies or {}), dict(node_policies or {})
+        policies = policies_in(tool_policies, "tool_policies")
+        nodes_policies = policies_in(node_policies, "node_policies")
         app, agents = check_application(agent, flow_type, policies, nodes_policies)
-        check_options(default_tool_effect, code_execution_effect, approvals, model_retry, model_timeout, user_id)
-        self._run_config = run_config or RunConfig(streaming_mode=StreamingMode.SSE)
+        check_services(artifact_service, memory_service, credential_service)
+        check_options(
+            default_tool_effect,
+            code_execution_effect,
+            approvals,
+            model_retry,
+            model_timeout,
+            user_id,
+            sync_tools_in_threads,
+        )
+        self._run_config = RunConfig(streaming_mode=StreamingMode.SSE) if run_config is None else run_config
         check_run_config(self._run_config, "run_config")
         self._definition = fingerprint(agents)
         self._settings = TurnSettings(
@@ -161,13 +180,17 @@ class AdkAgentRunner:
         """Starts the invocation of a turn from the session as it was when the turn began.
 
         Raises:
-            UsageError: ADK could not run its message.
+            UsageError: ADK could not run its message, or not all of its answers in one turn.
         """
         config = self._config_of(start.message)
         recorded = await log.recorded()
+        first = start.leg == 1
         stored = events_of(await log.load_stored()) if recorded.stored_messages > start.leg_length else []
         session = await self._session(start, log, config.get_session_config)
         carry = Carry.read(start.carry)
+        takes_up = goes_on(self._runner, session.events, start)
+        if takes_up:
+            carry = take_up(session.events, start)
         session.state.update(carry.state())
         clock = TurnClock(start.started_at_ms)
         if session.events:
@@ -185,20 +208,24 @@ class AdkAgentRunner:
             conductor=conductor,
             outbox=Outbox(start.turn_id, start.leg_length, stored, _ids_of_earlier_turns(session)),
             carry=carry,
+            goes_on=takes_up,
             steps={**carry.steps, **lasting_steps(conductor.journal.asides)},
         )
-        first = start.leg == 1
         content = content_of(start.message) if first else content_of_answers(start.answers)
 
-        def begin() -> AsyncGenerator[Event, None]:
-            return self._runner.run_async(
+        async def begin() -> AsyncGenerator[Event, None]:
+            events = self._runner.run_async(
                 user_id=start.user_id,
                 session_id=start.session_id,
-                invocation_id=None if first else start.turn_id,
+                invocation_id=None if first else invocation_of_leg(session.events, start),
                 new_message=content,
                 state_delta=(dict(start.message.state_delta) or None) if first else None,
                 run_config=config,
             )
+            async with aclosing(events):
+                async for event in events:
+                    yield event
+            await leave(core, self._runner)
 
         whole_history = config.get_session_config is None
         return AdkLiveTurn(

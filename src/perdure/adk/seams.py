@@ -576,6 +576,20 @@ def asks_for_confirmation(interrupt_id: str) -> bool:
     return interrupt_id.startswith(_workflow_hitl_utils.confirmation_interrupt_id(""))
 
 
+def is_request_of_node(call_id: str) -> bool:
+    """Whether a call is ADK's own, to have a node confirmed or its user signed in."""
+    return asks_for_confirmation(call_id) or call_id.startswith(_workflow_hitl_utils.auth_interrupt_id(""))
+
+
+def call_of_request(interrupt_id: str, message: str | None, payload: Any, response_schema: Any) -> types.FunctionCall:
+    """The call by which ADK asks for input."""
+    request = cast(Any, RequestInput)(
+        interrupt_id=interrupt_id, message=message, payload=payload, response_schema=response_schema
+    )
+    (call,) = event_of_request(request).get_function_calls()
+    return call
+
+
 def node_timeout_error(node_name: str, timeout: float) -> Exception:
     """What ADK raises for a node that takes too long."""
     return workflow_errors.NodeTimeoutError(node_name=node_name, timeout=timeout)
@@ -793,6 +807,7 @@ SEAMS: tuple[Seam, ...] = (
     Seam("google.adk.workflow._node_state", "NodeState", ("attempt_count",)),
     Seam("google.adk.workflow.utils._workflow_hitl_utils", "create_request_input_event", ("request_input",)),
     Seam("google.adk.workflow.utils._workflow_hitl_utils", "confirmation_interrupt_id", ("node_path",)),
+    Seam("google.adk.workflow.utils._workflow_hitl_utils", "auth_interrupt_id", ("node_path",)),
     Seam("google.adk.utils._function_call_names", "REQUEST_EUC_FUNCTION_CALL_NAME"),
     Seam("google.adk.workflow._errors", "NodeInterruptedError"),
     Seam("google.adk.workflow._errors", "NodeTimeoutError", ("node_name", "timeout")),

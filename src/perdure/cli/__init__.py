@@ -1,4 +1,4 @@
-"""The command line: ``perdure demo``, ``chat``, ``serve`` and ``sessions``.
+"""The command line: ``perdure demo``, ``chat``, ``serve``, ``sessions`` and ``store``.
 
 A thin face over ``AgentSessionClient`` and the engine.  Nothing here imports google-adk before a command
 needs an agent, so what only reads or answers sessions starts fast.

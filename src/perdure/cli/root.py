@@ -11,6 +11,7 @@ from perdure.cli.chat.command import chat
 from perdure.cli.demo.command import demo
 from perdure.cli.serve import serve
 from perdure.cli.sessions import sessions
+from perdure.cli.store import store
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -24,6 +25,7 @@ def perdure() -> None:
       perdure chat examples/support        talk to an agent; leave and come back at any point
       perdure serve my_package.agent       work on the sessions of an agent
       perdure sessions list                what there is, and who waits for an answer
+      perdure store copy FROM TO           move all sessions to another database
 
     \b
     Exit codes: 0 done, 1 a turn failed, 2 wrong call, 3 not found, 4 conflict, 5 the agent's code no longer
@@ -35,6 +37,7 @@ perdure.add_command(demo)
 perdure.add_command(chat)
 perdure.add_command(serve)
 perdure.add_command(sessions)
+perdure.add_command(store)
 
 
 def main() -> None:

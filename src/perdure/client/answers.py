@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import cast
 
+from perdure.arguments import shown, wrong
 from perdure.client.checks import check_optional_text
 from perdure.errors import UsageError
 from perdure.session.model import Interrupt, JsonObject, JsonValue
@@ -21,7 +22,7 @@ def verdict(approved: bool, payload: JsonValue, message: str | None, resolved_by
         ValueNotStorable
     """
     if not isinstance(cast(object, approved), bool):
-        raise UsageError(f"approved is {approved!r}; it must be True or False", argument="approved")
+        raise wrong("approved", approved, "True or False")
     check_optional_text(message, "message")
     check_optional_text(resolved_by, "resolved_by")
     ensure_storable(payload, "payload")
@@ -54,12 +55,13 @@ def suitable_answer(interrupt: Interrupt, value: JsonValue, resolved_by: str | N
         return reply(value, where, resolved_by)
     if isinstance(value, bool):
         return verdict(value, None, None, resolved_by)
+    given = cast("object", value)
     said = cast("JsonObject", value) if isinstance(value, dict) else {}
     message = said.get("message")
     fits = isinstance(said.get("approved"), bool) and isinstance(message, str | None) and said.keys() <= _VERDICT_KEYS
     if not fits:
         raise UsageError(
-            f"{where} is {value!r}; it takes a bool, or an object with 'approved' (bool), 'payload' and 'message'",
+            f"{where} is {shown(given)}; it takes a bool, or an object with 'approved' (bool), 'payload' and 'message'",
             interrupt_id=interrupt.interrupt_id,
             kind=interrupt.kind.value,
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import cast
 
+from perdure.arguments import expect, expect_count, shown, wrong
 from perdure.errors import UsageError
 from perdure.session.model import JsonObject, JsonValue
 from perdure.session.values import ensure_storable, fingerprint
@@ -41,10 +42,10 @@ def check_text(value: object, argument: str) -> str:
         UsageError: it is no text; names the argument.
         ValueNotStorable: it has half of a surrogate pair; names the argument.
     """
-    if not isinstance(value, str):
-        raise UsageError(f"{argument} is {value!r}; it must be a str", argument=argument)
-    ensure_storable(value, argument)
-    return value
+    expect(value, str, argument, "a str")
+    text = cast(str, value)
+    ensure_storable(text, argument)
+    return text
 
 
 def check_optional_text(value: object, argument: str) -> None:
@@ -58,7 +59,7 @@ def mapping(value: object, argument: str) -> JsonObject:
     if value is None:
         return {}
     if not isinstance(value, Mapping):
-        raise UsageError(f"{argument} is {value!r}; it must be a mapping of keys to values", argument=argument)
+        raise wrong(argument, value, "a mapping of keys to values, or None")
     copy = dict(cast("Mapping[str, JsonValue]", value))
     ensure_storable(copy, argument)
     return copy
@@ -70,14 +71,18 @@ def request_of(request_id: str | None, *parts: object) -> Request:
 
 
 def page_limit(limit: int) -> int:
-    if not 1 <= limit <= MAX_PAGE:
+    expect_count(limit, "limit", least=1)
+    if limit > MAX_PAGE:
         raise UsageError(f"limit is {limit}; it must be between 1 and {MAX_PAGE}", limit=limit)
     return limit
 
 
 def page_position(after: str | None) -> int | None:
+    check_optional_text(after, "after")
     if after is None:
         return None
     if not (after.isascii() and after.isdigit()):
-        raise UsageError(f"{after!r} is no page cursor; pass the next_cursor of the page before, or None", after=after)
+        raise UsageError(
+            f"after: {shown(after)} is no page cursor; pass the next_cursor of the page before, or None", after=after
+        )
     return int(after)

@@ -8,9 +8,11 @@ from datetime import timedelta
 
 from pydantic import BaseModel
 
+from perdure.arguments import expect, expect_each
 from perdure.client.answers import reply, suitable_answer, verdict
 from perdure.client.checks import (
     DEFAULT_PAGE,
+    check_optional_text,
     check_session_id,
     check_text,
     mapping,
@@ -74,10 +76,13 @@ class AgentSessionClient:
         flow: the flow whose sessions are started; its ``flow_type`` is enough.  ``None``: this client starts none.
 
     Raises:
+        UsageError: an argument is of the wrong type.
         FlowNotFound: the engine has flows, but none of this type.
     """
 
     def __init__(self, engine: Engine, flow: AgentSessionFlow | str | None = None) -> None:
+        expect(engine, Engine, "engine", "an engine, as open_engine(...) returns it")
+        expect(flow, (AgentSessionFlow, str), "flow", "an AgentSessionFlow or its flow_type", optional=True)
         self._engine = engine
         self._store = engine.store
         if isinstance(flow, str):
@@ -112,7 +117,7 @@ class AgentSessionClient:
         Args:
             session_id: 1 to 256 printable characters; also the ADK session id.
             message: the first user message; ``None`` creates an idle session.
-            user_id: the ADK user id; ``None`` is the flow's.
+            user_id: the ADK user id; ``None`` (or an empty one) is the flow's.
             state: the session's initial state; ``app:`` and ``user:`` keys are shared as ADK defines them.
             state_delta: state to set with the first message.
             run_config: the framework's run configuration for the first turn; ``None`` is the flow's.
@@ -131,10 +136,11 @@ class AgentSessionClient:
             raise UsageError("this client has no flow to start sessions of; use AgentSessionClient(engine, flow)")
         check_session_id(session_id)
         initial = mapping(state, "state")
-        first = None if message is None else self._message(message, images, state_delta, run_config, content)
+        first = None if message is None else self._message("message", message, images, state_delta, run_config, content)
         if message is None and (images or state_delta or run_config or content):
             raise UsageError("images, state_delta, run_config and content go with a message; pass one")
-        user = check_text(user_id, "user_id") if user_id else (self._flow.user_id if self._flow is not None else "user")
+        check_optional_text(user_id, "user_id")
+        user = user_id or (self._flow.user_id if self._flow is not None else "user")
         new = NewSession(
             session_id=session_id,
             incarnation=self._engine.ids.new_id(),
@@ -150,7 +156,10 @@ class AgentSessionClient:
         content = None if first is None else first.model_dump(mode="json")
         request = request_of(request_id, "start", self._flow_type, user, initial, content)
         turn = None if first is None else (new_turn_id(self._engine.ids), first)
-        return await self._store.create_session(new, turn, request, self._now())
+        turn_id = await self._store.create_session(new, turn, request, self._now())
+        if turn_id is not None:
+            await self._engine.notify(session_id)
+        return turn_id
 
     async def send_user_message(
         self,
@@ -178,10 +187,12 @@ class AgentSessionClient:
             ValueNotStorable: a state value has no JSON form (names its key), or the text is no valid Unicode.
             PayloadTooLarge
         """
-        message = self._message(text, images, state_delta, run_config, content)
+        message = self._message("text", text, images, state_delta, run_config, content)
         request = request_of(request_id, "send", message.model_dump(mode="json"))
         turn_id = new_turn_id(self._engine.ids)
-        return await self._store.accept_message(text_id(session_id), turn_id, message, request, self._now())
+        turn_id = await self._store.accept_message(text_id(session_id), turn_id, message, request, self._now())
+        await self._engine.notify(session_id)
+        return turn_id
 
     async def resolve_interrupt(
         self,
@@ -209,6 +220,7 @@ class AgentSessionClient:
             SessionBlocked: the agent's code does not fit the session; the interrupt stays pending.
             ValueNotStorable: the payload has no JSON form, or a text is no valid Unicode.
         """
+        check_text(interrupt_id, "interrupt_id")
         answer = verdict(approved, payload, message, resolved_by)
         request = request_of(request_id, "resolve", interrupt_id, approved, payload, message)
         return await self._answer(session_id, interrupt_id, answer, request)
@@ -238,6 +250,7 @@ class AgentSessionClient:
             SessionClosed: the answer would start a turn.
             ValueNotStorable, PayloadTooLarge
         """
+        check_text(interrupt_id, "interrupt_id")
         given = reply(answer, f"the answer to interrupt {interrupt_id!r}", resolved_by)
         request = request_of(request_id, "answer", interrupt_id, given.value)
         return await self._answer(session_id, interrupt_id, given, request)
@@ -266,15 +279,18 @@ class AgentSessionClient:
             UsageError: something pending is not named, or an answer does not suit what it answers.
             And all that ``resolve_interrupt`` and ``answer_question`` raise.
         """
+        expect(resume_map, Mapping, "resume_map", "a mapping of interrupt ids to answers")
         if not resume_map:
             raise UsageError("resume_map is empty; give it an answer for each pending interrupt", session_id=session_id)
         given: dict[str, GivenAnswer] = {}
         for interrupt_id, value in resume_map.items():
+            check_text(interrupt_id, "an interrupt id in resume_map")
             interrupt = await self._store.read_interrupt(text_id(session_id), interrupt_id)
             given[interrupt_id] = suitable_answer(interrupt, value, resolved_by)
         request = request_of(request_id, "resume", dict(resume_map))
         turn_id = new_turn_id(self._engine.ids)
         done = await self._store.answer_interrupts(session_id, given, request, self._now(), turn_id=turn_id)
+        await self._engine.notify(session_id)
         return tuple(interrupt.for_readers() for interrupt in done)
 
     async def _answer(self, session_id: str, interrupt_id: str, answer: GivenAnswer, request: Request) -> Interrupt:
@@ -283,6 +299,7 @@ class AgentSessionClient:
         answered = await self._store.answer_interrupt(
             text_id(session_id), interrupt_id, answer, request, now, turn_id=turn_id
         )
+        await self._engine.notify(session_id)
         return answered.for_readers()
 
     async def cancel_turn(self, session_id: str, *, turn_id: str | None = None, request_id: str | None = None) -> None:
@@ -296,8 +313,10 @@ class AgentSessionClient:
             SessionNotFound
             TurnNotFound: ``turn_id`` is neither open nor queued.
         """
+        check_optional_text(turn_id, "turn_id")
         request = request_of(request_id, "cancel", turn_id)
         await self._store.accept_cancel(text_id(session_id), turn_id, request, self._now())
+        await self._engine.notify(session_id)
 
     async def close_session(self, session_id: str, *, request_id: str | None = None) -> None:
         """Closes a session: it takes no more messages, its open turn is cancelled, queued messages never begin.
@@ -309,6 +328,7 @@ class AgentSessionClient:
         """
         request = request_of(request_id, "close")
         await self._store.accept_close(text_id(session_id), request, self._now())
+        await self._engine.notify(session_id)
 
     async def delete_session(self, session_id: str) -> None:
         """Deletes a session and everything of it, at once and for good.
@@ -317,6 +337,7 @@ class AgentSessionClient:
             SessionNotFound
         """
         await self._store.delete_session(text_id(session_id))
+        await self._engine.notify(session_id)
 
     # ------------------------------------------------------------ reading
 
@@ -340,7 +361,8 @@ class AgentSessionClient:
             SessionNotFound
             WaitTimeout: the time ran out; the session goes on.
         """
-        subscription = self._engine.subscribe(session_id, _REST)
+        expect(timeout, (int, float), "timeout", "a number of seconds", optional=True)
+        subscription = self._engine.subscribe(text_id(session_id), _REST)
         try:
             async with asyncio.timeout(timeout):
                 while True:
@@ -354,10 +376,8 @@ class AgentSessionClient:
             snapshot = await self.get_agent_snapshot(session_id)
             if _rests(snapshot):
                 return snapshot
-            hint = "" if snapshot.served else f"; no live worker serves the flow type {snapshot.flow_type!r}"
             raise WaitTimeout(
-                f"session {session_id!r} is still {snapshot.status.value} after {timeout:g} s{hint}. "
-                "It goes on; wait again",
+                f"session {session_id!r} is still {snapshot.status.value} after {timeout:g} s{_why(snapshot)}",
                 session_id=session_id,
                 timeout=timeout,
                 status=snapshot.status.value,
@@ -398,7 +418,15 @@ class AgentSessionClient:
         after: str | None = None,
         limit: int = DEFAULT_PAGE,
     ) -> Page[SessionSummary]:
-        """Sessions, the most recently changed first; of this client's flow unless ``flow_type`` names another."""
+        """Sessions, the most recently changed first; of this client's flow unless ``flow_type`` names another.
+
+        Raises:
+            UsageError: an argument is wrong.
+        """
+        check_optional_text(flow_type, "flow_type")
+        check_optional_text(user_id, "user_id")
+        check_optional_text(after, "after")
+        expect(status, SessionStatus, "status", "a SessionStatus", optional=True)
         chosen = SessionFilter(flow_type or self._flow_type, user_id, status)
         return await self._store.list_sessions(chosen, after, page_limit(limit))
 
@@ -416,7 +444,8 @@ class AgentSessionClient:
             EventCursorExpired: the stream no longer reaches back that far, or the reader fell behind so far; read the
                 messages, then stream without a cursor.
         """
-        subscription = self._engine.subscribe(session_id)
+        check_optional_text(after, "after")
+        subscription = self._engine.subscribe(text_id(session_id))
         cursor = after
         try:
             while True:
@@ -465,18 +494,19 @@ class AgentSessionClient:
 
     def _message(
         self,
+        argument: str,
         text: str,
         images: Sequence[ImageInput],
         state_delta: Mapping[str, JsonValue] | None,
         run_config: BaseModel | Mapping[str, JsonValue] | None,
         content: BaseModel | Mapping[str, JsonValue] | None,
     ) -> UserMessage:
+        check_text(text, argument)
+        expect_each(images, ImageInput, "images", "ImageInput")
         if not text and not images and content is None:
-            raise UsageError("an empty message: pass some text or an image")
+            raise UsageError(f"an empty message: pass some {argument} or an image", argument=argument)
         if images and content is not None:
             raise UsageError("images and content are two ways to say the same; pass one of them")
-        ensure_storable(text, "text")
-        check_text(text, "message")
         delta = mapping(state_delta, "state_delta")
         message = UserMessage(
             text=text,
@@ -500,12 +530,29 @@ class AgentSessionClient:
 
 
 def _as_json(value: BaseModel | Mapping[str, JsonValue] | None, argument: str) -> JsonObject | None:
-    """One of the framework's own objects as JSON.  Raises: ValueNotStorable."""
+    """One of the framework's own objects as JSON.  Raises: UsageError, ValueNotStorable."""
     if value is None:
         return None
+    expect(value, (BaseModel, Mapping), argument, "one of the framework's own objects, or a mapping")
     plain = value.model_dump(mode="json", exclude_unset=True) if isinstance(value, BaseModel) else dict(value)
     ensure_storable(plain, argument)
     return plain
+
+
+def _why(snapshot: AgentSnapshot) -> str:
+    """Why a session may not move, as far as its snapshot tells, and what to do."""
+    reasons = ""
+    if snapshot.lost_workers:
+        died = "a worker died" if snapshot.lost_workers == 1 else f"{snapshot.lost_workers} workers in a row died"
+        reasons += (
+            f"; {died} in its turn: look for a crash or for memory running out in the model, the tools or the callbacks"
+        )
+    if not snapshot.served:
+        reasons += (
+            f"; no live worker serves the flow type {snapshot.flow_type!r}: start one (engine.worker(), engine.serve() "
+            "or 'perdure serve')"
+        )
+    return f"{reasons}. It goes on; wait again"
 
 
 def _rests(snapshot: AgentSnapshot) -> bool:

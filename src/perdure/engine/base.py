@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Protocol, Self, runtime_checkable
 
 from perdure.clock import Clock
 from perdure.engine.feed import Subscription
@@ -15,6 +15,7 @@ from perdure.session.runner import AgentSessionFlow
 from perdure.store.base import SessionStore
 
 
+@runtime_checkable
 class Engine(Protocol):
     """Schedules sessions and steps.  Use it as an async context manager; it is opened on entering."""
 
@@ -48,6 +49,10 @@ class Engine(Protocol):
         """
         ...
 
+    def another(self) -> Engine:
+        """A second engine at the same place, with the same credentials, flows and options; it is not open."""
+        ...
+
     async def __aenter__(self) -> Self: ...
 
     async def __aexit__(
@@ -73,6 +78,13 @@ class Engine(Protocol):
 
         Raises:
             UsageError: the engine has no flows, or this is not the main thread, which alone hears of signals.
+        """
+        ...
+
+    async def notify(self, session_id: str) -> None:
+        """Says that a client's write to a session is on disk, so that whoever works on the session looks at it.
+
+        Never raises for an engine that cannot be reached: what is on disk is found all the same, only later.
         """
         ...
 

@@ -39,6 +39,9 @@ from perdure.session.state import Call, CallPhase, HandOut, ModelStep, OpenTurn,
 from perdure.session.state import Question as StateQuestion
 from perdure.store.base import ClaimedSession, StoredCall, StoredQuestion
 
+NOTHING_CARRIED = ""
+"""What a leg has handed on that had nothing to hand on: with it, too, the store says that the leg has ended."""
+
 
 @dataclass(slots=True)
 class TurnBook:
@@ -48,7 +51,7 @@ class TurnBook:
         requests, approvals, records: of the calls of the leg, by call id.
         asked: what the last attempt of a call that asked came to, by call id.
         questions, answers: of the leg, by question id.
-        next_carry: what the leg hands on to the next one.
+        next_carry: what the leg hands on to the next one; ``None`` until it has ended.
         interrupts: those whose end the loop has not seen; pending, or answered with the answer on its way.
         sequence: of the last record or answer.
         first_sequence: of the last one before this leg; 0 in a book that was restored.
@@ -110,7 +113,7 @@ class TurnBook:
             leg=self.start.leg + 1,
             leg_length=self.stored_messages,
             answers=tuple(AnsweredQuestion(one, self.answers.get(one.question_id)) for one in asked),
-            carry=self.next_carry,
+            carry=self.next_carry or None,
         )
         return TurnBook(
             start=start,
@@ -189,6 +192,7 @@ def _restore_turn(claimed: ClaimedSession, book: TurnBook | None) -> OpenTurn | 
         questions={one.question.question_id: _restore_question(one, ranks) for one in claimed.questions},
         raised=stored.raised,
         settled=len(ranks),
+        at_frontier=stored.next_carry is not None,
         ending=stored.ending,
         suspended=stored.status is TurnStatus.WAITING,
     )
@@ -255,7 +259,7 @@ def restore_book(claimed: ClaimedSession, recorded: RecordedTurn, interrupts: Se
         leg=stored.leg,
         leg_length=stored.leg_first_index - stored.first_index,
         answers=stored.answers,
-        carry=stored.carry,
+        carry=stored.carry or None,
     )
     questions = {one.question.question_id: one for one in claimed.questions}
     return TurnBook(

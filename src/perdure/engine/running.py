@@ -6,7 +6,7 @@ Tasks never touch the session's state or its store rows: whatever they find out 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from datetime import timedelta
 from typing import assert_never
 
@@ -54,17 +54,15 @@ from perdure.session.state import (
 ENGINE_FAULTS = (LeaseLost, StoreError, InjectedFault)
 """Failures of the engine's own ground: they end the actor, not the turn."""
 
-CHECK = "check"
-"""Key of the task that finds out whether the code fits."""
-
 
 class RunningSteps:
     """The live turn of one session and the tasks of its steps.
 
     Args:
         post: takes an arrival to the actor.
-        ended: called when a task ended that nobody stopped; with its failure if it failed.
+        ended: called with the key of a task that ended and that nobody stopped; with its failure if it failed.
         open_log: makes the log for a live turn.
+        pause: waits before the next attempt of a step; ``False``: there is to be none here.
     """
 
     def __init__(
@@ -73,14 +71,16 @@ class RunningSteps:
         name: str,
         *,
         post: Callable[[Arrival], None],
-        ended: Callable[[BaseException | None], None],
+        ended: Callable[[str, BaseException | None], None],
         open_log: Callable[[TurnBook], TurnLog],
+        pause: Callable[[str, timedelta], Awaitable[bool]],
     ) -> None:
         self._runner = runner
         self._name = name
         self._post = post
         self._ended = ended
         self._open_log = open_log
+        self._pause = pause
         self._live: LiveTurn | None = None
         self._late: list[Settled] = []
         """Handed out while the live turn was being rebuilt."""
@@ -108,7 +108,7 @@ class RunningSteps:
                 self._unbegun.add(step_id)
                 self.start(step_id, self._run_call(book, command))
             case CheckCode():
-                self.start(CHECK, self._check_code(book))
+                self.start(CheckCode.step_id, self._check_code(book))
             case _:
                 assert_never(command)
 
@@ -141,6 +141,16 @@ class RunningSteps:
         """Ends pauses between attempts: the next attempt will not be made here."""
         self._leaving.set()
 
+    async def stays_until(self, over: Coroutine[None, None, object]) -> bool:
+        """Waits for the end of a pause.  ``False``: it was cut short, because the session is about to be given up."""
+        ends = (asyncio.ensure_future(over), asyncio.ensure_future(self._leaving.wait()))
+        try:
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            return not self._leaving.is_set()
+        finally:
+            for end in ends:
+                end.cancel()
+
     def turn_stored(self) -> None:
         """The live turn is completed, and what it came to is on disk."""
         if self._live is not None:
@@ -148,7 +158,7 @@ class RunningSteps:
 
     async def drop_turn(self) -> None:
         """Forgets the live turn.  A check of it would never end."""
-        self.stop(CHECK)
+        self.stop(CheckCode.step_id)
         self._late.clear()
         live, self._live = self._live, None
         if live is not None:
@@ -181,7 +191,7 @@ class RunningSteps:
         else:
             failure = None
         if pending or failure is not None:
-            self._ended(failure)
+            self._ended(key, failure)
 
     # ------------------------------------------------------------ bodies
 
@@ -234,7 +244,7 @@ class RunningSteps:
 
         async def try_again(pause: timedelta) -> bool:
             # Counted when it begins: a worker that dies or leaves in the pause costs no attempt.
-            return await self._paused(pause) and await self._tell(
+            return await self._pause(run.step_id, pause) and await self._tell(
                 AttemptFailed(run.step_id), DurableWrite.ATTEMPT_FAILED
             )
 
@@ -247,15 +257,6 @@ class RunningSteps:
             self._post(Arrival(CallAsked(run.step_id, result.kind), attachment))
         elif result is not None:
             self._call_settled(run.step_id, storable_result(result, request.tool_name))
-
-    async def _paused(self, pause: timedelta) -> bool:
-        """Waits out a pause.  ``False``: it was cut short, because the session is about to be given up."""
-        try:
-            async with asyncio.timeout(pause.total_seconds()):
-                await self._leaving.wait()
-        except TimeoutError:
-            return True
-        return False
 
     async def _check_code(self, book: TurnBook) -> None:
         try:
@@ -299,10 +300,9 @@ def _check(result: DriveResult) -> None:
         return
     ensure_storable_calls(result.calls if isinstance(result, DriveBlocked) else ())
     ensure_storable_questions(result.questions, result.carry if isinstance(result, DriveFinished) else None)
-    wrong = QuestionWait.NEXT_LEG if isinstance(result, DriveBlocked) else QuestionWait.LIVE
-    for question in result.questions:
-        if question.wait is wrong:
-            raise EngineError(f"question {question.question_id!r} has no {wrong.value} invocation to wait in")
+    for question in result.questions if isinstance(result, DriveFinished) else ():
+        if question.wait is QuestionWait.LIVE:
+            raise EngineError(f"question {question.question_id!r} has no live invocation to wait in")
 
 
 def _stopped_by_us() -> bool:

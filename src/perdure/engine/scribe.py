@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from perdure.clock import to_datetime
 from perdure.engine.attachments import NOTHING, Attachment, SessionFacts
-from perdure.engine.book import TurnBook, step_error
+from perdure.engine.book import NOTHING_CARRIED, TurnBook, step_error
 from perdure.engine.feed import SessionFeed
 from perdure.engine.reasons import reason_error
 from perdure.engine.waits import WaitsDraft
@@ -185,8 +185,8 @@ class Draft:
                 self._change = TurnChange(turn_id, TurnStatus.RUNNING)
             case EndLeg():
                 self._kinds.append(DurableWrite.LEG_ENDED)
-                self._open_book.next_carry = self._attached.carry
-                self._leg_end = LegEnd(self._attached.carry)
+                carry = self._open_book.next_carry = self._attached.carry or NOTHING_CARRIED
+                self._leg_end = LegEnd(carry)
             case BeginLeg(_, leg):
                 self._kinds.append(DurableWrite.LEG_STARTED)
                 self._leg_begin = LegBegin(leg)

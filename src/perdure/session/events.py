@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 
+from perdure.arguments import shown
 from perdure.errors import UsageError
 
 _FORM = re.compile(r"[0-9a-f]{10}-[0-9a-f]{10}")
@@ -25,6 +26,8 @@ def parse_cursor(cursor: str) -> tuple[int, int]:
         UsageError: the text is no cursor.
     """
     if not _FORM.fullmatch(cursor):
-        raise UsageError(f"{cursor!r} is no event cursor; pass one that an AgentEvent carried, or None", cursor=cursor)
+        raise UsageError(
+            f"after: {shown(cursor)} is no event cursor; pass one that an AgentEvent carried, or None", cursor=cursor
+        )
     fence, number = cursor.split("-")
     return int(fence, 16), int(number, 16)

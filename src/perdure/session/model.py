@@ -265,7 +265,10 @@ class Interrupt(Shape):
 
     Attributes:
         interrupt_id: stable over restarts; distinct even for equal calls.
-        agent_name, path: who asks, and where in the tree of agents; the path is empty at the root.
+        agent_name: who asks.
+        path: where in the application that is: the names of agents and workflows from the root down, and last that of
+            the agent or node that asks, between slashes (``root/par/a``, ``flow/review``).  Where an agent or a
+            workflow runs as a tool, the id of the call stands before its name.  Empty when the root itself asks.
         hint: what the tool or policy says to whoever decides; may be empty.
         payload: what the tool attached for the decider; ``None`` when nothing.
         deadline: when it expires; ``None`` for never.
@@ -359,6 +362,7 @@ class AgentSnapshot(Shape):
         state: session state as the agent sees it, ``app:`` and ``user:`` keys included.
         error: why the session is blocked; or why its last turn failed.
         served: whether a live worker serves this flow type; ``False`` explains a session that does not move.
+        lost_workers: how many workers in a row died in the open turn before one got anywhere.
         cursor: of the newest stored event of the live stream; ``stream_events(after=cursor)`` goes on from this moment.
             ``None`` before the first event.
     """
@@ -374,6 +378,7 @@ class AgentSnapshot(Shape):
     state: JsonObject = {}
     error: ErrorInfo | None = None
     served: bool = True
+    lost_workers: int = 0
     cursor: str | None = None
     created_at: datetime
     updated_at: datetime

@@ -81,7 +81,7 @@ def _recover_turn(loop: Loop, given: TakenOver) -> None:
         loop.put_model(replace(model, issued=False), StepStatus.PENDING)
     elif loop.turn.at_frontier:
         return  # The invocation has ended; the next leg begins under whatever code there is.
-    elif loop.turn.all_settled and loop.turn.all_answered:
+    elif not loop.turn.waits_live:
         # No loop leaves a turn like this; should a store hold one, it is driven, not stuck.
         loop.new_model_step()
     if given.check or loop.blocked is not None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Literal
 
+from perdure.arguments import expect, expect_count
 from perdure.errors import UsageError
 from perdure.session.model import RecordStatus, StepName
 
@@ -47,8 +48,10 @@ class RetryPolicy:
     max_delay: timedelta = timedelta(seconds=30)
 
     def __post_init__(self) -> None:
-        if self.max_attempts < 1:
-            raise UsageError(f"RetryPolicy.max_attempts is {self.max_attempts}; it must be at least 1")
+        expect_count(self.max_attempts, "RetryPolicy.max_attempts", least=1)
+        expect(self.backoff, (int, float), "RetryPolicy.backoff", "a number of at least 1")
+        expect(self.first_delay, timedelta, "RetryPolicy.first_delay", "a timedelta")
+        expect(self.max_delay, timedelta, "RetryPolicy.max_delay", "a timedelta")
         if not self.backoff >= 1:  # nor is NaN
             raise UsageError(f"RetryPolicy.backoff is {self.backoff}; it must be at least 1")
         if self.first_delay < timedelta(0) or self.max_delay < timedelta(0):
@@ -85,6 +88,10 @@ class ToolPolicy:
     retry: RetryPolicy | None = None
 
     def __post_init__(self) -> None:
+        expect(self.effect, ToolEffect, "ToolPolicy.effect", "a ToolEffect, such as ToolEffect.READ")
+        expect(self.requires_approval, bool, "ToolPolicy.requires_approval", "True or False", optional=True)
+        expect(self.timeout, timedelta, "ToolPolicy.timeout", "a timedelta", optional=True)
+        expect(self.retry, RetryPolicy, "ToolPolicy.retry", "a RetryPolicy", optional=True)
         if self.timeout is not None and self.timeout <= timedelta(0):
             raise UsageError(f"ToolPolicy.timeout is {self.timeout}; it must be positive, or None for no limit")
         if self.retry is not None and self.retry.max_attempts > 1 and EFFECT_RULES[self.effect].single_attempt:

@@ -29,8 +29,9 @@ import enum
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
+from perdure.arguments import expect, expect_count, wrong
 from perdure.session.model import (
     AgentEventType,
     ErrorInfo,
@@ -98,7 +99,7 @@ class Question:
         group: the invocation goes on when all questions of the group are answered.  Groups of questions are apart from
             groups of calls, also where their names are equal.
         tool_name, arguments: of the call that asks; what the asking node or tool is called when there is no call.
-        path: where in the tree of agents it is asked; empty at the root.
+        path: where in the application it is asked (see ``Interrupt``); empty at the root.
         hint, payload: what whoever answers is shown.
     """
 
@@ -175,11 +176,12 @@ class CallRequest:
 
     Attributes:
         call_id: the framework's function-call id; unique in the turn.
-        group: key of the model call that asked for it.  The turn goes on when all calls of the group are settled.
+        group: the calls of one model response that get their records together, when all of them are settled.  A call of
+            a long-running tool beside others is a group of its own.
         ask: the kind of interrupt to raise before the call may run; ``None`` when none is needed.
         hint, payload: what the decider is shown.
         timeout: of one attempt.
-        path: where in the tree of agents it is asked for; empty at the root.
+        path: where in the application it is asked for (see ``Interrupt``); empty at the root.
     """
 
     call_id: str
@@ -296,7 +298,8 @@ class DriveBlocked:
     """The live turn waits for ``calls`` and ``questions`` (newly asked for) or for some it asked for before.
 
     ``more`` is true when some branch is still busy (a model call in flight): drive again at once.
-    ``questions`` may hold some with ``QuestionWait.NEXT_TURN``, for which it does not wait.
+    ``questions`` may hold some for which it does not wait: with ``QuestionWait.NEXT_TURN``, and with ``NEXT_LEG``,
+    which people may answer already while the invocation goes on.
     """
 
     progress: Progress
@@ -310,8 +313,10 @@ class DriveFinished:
     """The invocation ended by itself.
 
     Attributes:
-        questions: that it left open.  Any with ``QuestionWait.NEXT_LEG`` suspend the turn; none: the turn is over.
-        carry: for the next leg, as JSON text: what lives for the turn and is in no message.
+        questions: that it left open, those that were reported before included.  Any with ``QuestionWait.NEXT_LEG``
+            suspend the turn until they are answered; none: the turn is over.
+        carry: for the next leg, as JSON text: what lives for the turn and is in no message.  ``None`` when no question
+            suspends the turn.
     """
 
     progress: Progress
@@ -501,6 +506,7 @@ class LiveTurn(Protocol):
         ...
 
 
+@runtime_checkable
 class AgentFrameworkRunner(Protocol):
     """An agent framework, as perdure sees it."""
 
@@ -558,6 +564,9 @@ class AgentSessionFlow:
         user_id: of sessions that are started without one.
         interrupt_deadline: how long an interrupt may stay pending; ``None`` for ever.
         event_stream_capacity_bytes: byte budget of each session's live stream.
+
+    Raises:
+        UsageError: one of them is of the wrong type, empty or not positive; names it.
     """
 
     flow_type: str
@@ -566,3 +575,14 @@ class AgentSessionFlow:
     user_id: str = "user"
     interrupt_deadline: timedelta | None = None
     event_stream_capacity_bytes: int = DEFAULT_EVENT_STREAM_CAPACITY_BYTES
+
+    def __post_init__(self) -> None:
+        for name in ("flow_type", "app_name", "user_id"):
+            value = getattr(self, name)
+            if not isinstance(value, str) or not value:
+                raise wrong(name, value, "a str that is not empty")
+        expect(self.runner, AgentFrameworkRunner, "runner", "an AgentFrameworkRunner, such as an AdkAgentRunner")
+        expect(self.interrupt_deadline, timedelta, "interrupt_deadline", "a timedelta, or None for ever", optional=True)
+        if self.interrupt_deadline is not None and self.interrupt_deadline <= timedelta(0):
+            raise wrong("interrupt_deadline", self.interrupt_deadline, "positive, or None for ever")
+        expect_count(self.event_stream_capacity_bytes, "event_stream_capacity_bytes", least=1)

@@ -251,6 +251,7 @@ class OpenTurn:
         calls, questions: of this leg, by their ids, in the order in which they were asked for.
         raised: how many interrupts each call or question raised, by its id, in all legs; their ids are made from it.
         settled: calls settled and questions answered so far in this leg.
+        at_frontier: the invocation of this leg has ended, and the next one begins when its questions are answered.
         over: nothing of this leg runs any more (not stored).
         drive_again: something happened while the model step ran, perhaps too late for it to see (not stored).
         ending: how the turn ends, once the writes that still run have their records.
@@ -266,6 +267,7 @@ class OpenTurn:
     questions: Mapping[str, Question] = field(default_factory=dict[str, Question])
     raised: Mapping[str, int] = field(default_factory=dict[str, int])
     settled: int = 0
+    at_frontier: bool = False
     over: bool = False
     drive_again: bool = False
     ending: Ending | None = None
@@ -281,9 +283,10 @@ class OpenTurn:
         return all(question.settled for question in self.questions.values())
 
     @property
-    def at_frontier(self) -> bool:
-        """Whether the invocation of this leg has ended, and the next one begins when its questions are answered."""
-        return any(question.wait is QuestionWait.NEXT_LEG for question in self.questions.values())
+    def waits_live(self) -> bool:
+        """Whether the invocation of this leg waits for a call or for a question."""
+        live = (question for question in self.questions.values() if question.wait is QuestionWait.LIVE)
+        return not self.all_settled or not all(question.settled for question in live)
 
     @property
     def busy(self) -> bool:

@@ -13,6 +13,7 @@ from perdure.session.turn_questions import withdraw_questions
 
 def end_leg(loop: Loop) -> None:
     """The invocation ended at a frontier: what was done so far is a checkpoint."""
+    loop.turn = replace(loop.turn, at_frontier=True)
     loop.do(EndLeg(loop.turn.turn_id, loop.turn.leg))
 
 
@@ -28,6 +29,8 @@ def go_to_next_leg(loop: Loop, *, wait_for_writes: bool = True) -> None:
 def begin_leg(loop: Loop) -> None:
     """All questions of the frontier are answered: the turn goes on with an invocation of its own journal."""
     turn = loop.turn
-    loop.turn = replace(turn, leg=turn.leg + 1, calls={}, questions={}, settled=0, over=False, drive_again=False)
+    loop.turn = replace(
+        turn, leg=turn.leg + 1, calls={}, questions={}, settled=0, at_frontier=False, over=False, drive_again=False
+    )
     loop.do(BeginLeg(turn.turn_id, turn.leg + 1))
     loop.resume()

@@ -7,10 +7,11 @@ from typing import assert_never
 
 from perdure.session.loop import Loop
 from perdure.session.model import ErrorInfo, StepStatus, TurnStatus
+from perdure.session.runner import QuestionWait
 from perdure.session.state import Ending, ModelBlocked, ModelFailed, ModelFinished, ModelStepSettled, TurnHasNews
 from perdure.session.turn_calls import ask, ready_calls
 from perdure.session.turn_legs import end_leg
-from perdure.session.turn_questions import raise_question, ready_questions
+from perdure.session.turn_questions import raise_question, ready_questions, withdraw_unasked
 
 TURN_STALLED = "turn_stalled"
 """Error code of a turn whose invocation waits for nothing that perdure knows of."""
@@ -41,7 +42,8 @@ def model_step_settled(loop: Loop, given: ModelStepSettled) -> None:
             loop.put_model(model, StepStatus.SUCCEEDED)
             for requested in questions:
                 raise_question(loop, requested)
-            if loop.turn.at_frontier:
+            withdraw_unasked(loop, {requested.question_id for requested in questions})
+            if any(requested.wait is QuestionWait.NEXT_LEG for requested in questions):
                 end_leg(loop)
             else:
                 loop.end_with(Ending(TurnStatus.COMPLETED))
@@ -60,7 +62,7 @@ def _blocked(loop: Loop, outcome: ModelBlocked) -> None:
     turn = loop.turn
     if outcome.more or turn.drive_again or ready_calls(turn) or ready_questions(turn):
         loop.new_model_step()
-    elif turn.all_settled and turn.all_answered:
+    elif not turn.waits_live:
         error = ErrorInfo(
             code=TURN_STALLED,
             message="the invocation waits for something that is no model call, no tool call and no question that "

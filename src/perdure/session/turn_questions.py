@@ -6,7 +6,7 @@ for those with ``NEXT_TURN``: the message that answers one of them starts a turn
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 
 from perdure.session.loop import Loop, wait_step_name
@@ -109,9 +109,21 @@ def withdraw_questions(loop: Loop, *, only: QuestionWait | None = None) -> None:
     """The open turn does not wait for its questions (of one kind) any more."""
     for question in loop.turn.questions.values():
         if not question.settled and only in (None, question.wait):
-            _end_wait(loop, question, InterruptStatus.WITHDRAWN, StepStatus.WITHDRAWN)
-            loop.do(SettleQuestion(question.interrupt_id))
-            _put(loop, replace(question, settled=True))
+            _withdraw(loop, question)
+
+
+def _withdraw(loop: Loop, question: Question) -> None:
+    _end_wait(loop, question, InterruptStatus.WITHDRAWN, StepStatus.WITHDRAWN)
+    loop.do(SettleQuestion(question.interrupt_id))
+    _put(loop, replace(question, settled=True))
+
+
+def withdraw_unasked(loop: Loop, asked: Collection[str]) -> None:
+    """The invocation has ended and asks the next leg's questions: those that it asked early and drops are withdrawn."""
+    for question in loop.turn.questions.values():
+        early = question.wait is QuestionWait.NEXT_LEG and question.question_id not in asked
+        if early and not question.settled:
+            _withdraw(loop, question)
 
 
 def withdraw_late(loop: Loop, turn_id: str | None = None) -> None:

@@ -8,6 +8,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import cast
 
+from perdure.arguments import shortened, shown
 from perdure.errors import ValueNotStorable
 
 _MAX_INT_BITS = 14_000
@@ -25,7 +26,7 @@ def ensure_storable(value: object, where: str) -> None:
     """
     bad = _first_bad(value, where)
     if bad is not None:
-        path, found = bad
+        path, found = shortened(bad[0]), bad[1]
         raise ValueNotStorable(
             f"{path} is {found} and cannot be stored; store only JSON values "
             "(str, int, finite float, bool, None, and lists and dicts of them)",
@@ -49,7 +50,7 @@ def _first_bad(value: object, path: str, depth: int = 0) -> tuple[str, str] | No
     if isinstance(value, Mapping):
         for key, item in cast("Mapping[object, object]", value).items():
             if not isinstance(key, str) or not is_unicode(key):
-                return path, f"a mapping with the key {key!r}"
+                return path, f"a mapping with the key {shown(key)}"
             bad = _first_bad(item, f"{path}[{key!r}]", depth + 1)
             if bad is not None:
                 return bad

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TypeVar, cast
 
+from perdure.arguments import shortened
 from perdure.errors import PayloadTooLarge, ValueNotStorable
 from perdure.session.model import (
     ErrorInfo,
@@ -134,7 +135,7 @@ def to_json(value: JsonValue, where: str) -> str:
         return _encode(value)
     except (TypeError, ValueError, RecursionError) as error:
         path, culprit = _find_culprit(value, "", 0)
-        type_name = type(culprit).__name__
+        path, type_name = shortened(path), type(culprit).__name__
         raise ValueNotStorable(
             f"{where}{path} is a {type_name} and has no JSON form ({error}); store plain values: None, bool, int, "
             "finite float, str, list, dict with string keys",

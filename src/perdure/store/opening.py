@@ -6,6 +6,7 @@ import importlib
 from pathlib import Path
 from typing import Literal
 
+from perdure.arguments import expect
 from perdure.clock import Clock
 from perdure.errors import UsageError
 from perdure.ids import IdSource
@@ -30,6 +31,7 @@ def new_store(
     Raises:
         UsageError: the address is of no known kind, or psycopg is not installed.
     """
+    expect(address, str, "address", "a str, such as 'sqlite:///support.db'")
     if address.startswith(POSTGRES_PREFIXES):
         _ensure_psycopg()
         from perdure.store.postgres import PostgresStore
@@ -71,7 +73,7 @@ def sqlite_path(address: str) -> str:
     path = address.removeprefix(SQLITE_PREFIX)
     if path == address or not Path(path).name or path == ":memory:":
         raise UsageError(
-            f"{without_password(address)!r} is no address of a store; use sqlite:///FILE, for example "
+            f"{without_password(address)!r} is no address of an engine's store; use sqlite:///FILE, for example "
             "sqlite:///support.db, or postgresql://USER:PASSWORD@HOST/DATABASE",
             address=without_password(address),
         )

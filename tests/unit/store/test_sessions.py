@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from tests.support.stores import Backend, SqliteBackend
 from tests.unit.store.builders import (
@@ -17,6 +19,7 @@ from tests.unit.store.builders import (
     text_message,
     worker,
 )
+from tests.unit.store.conftest import OpenStore
 
 from perdure.errors import (
     LeaseLost,
@@ -312,3 +315,9 @@ async def test_the_first_turn_of_two_owners_is_told_apart(store: SqlStore) -> No
     second: Owner = await claim(store)
     assert (first.lease.fence, second.lease.fence) == (1, 2)
     assert second.claimed.turns == 1
+
+
+async def test_a_store_has_one_id_whoever_asks_first(open_store: OpenStore) -> None:
+    store, other = await open_store(), await open_store()
+    one, another = await asyncio.gather(store.store_id(), other.store_id())
+    assert one == another == await store.store_id()

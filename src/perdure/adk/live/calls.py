@@ -1,4 +1,4 @@
-"""The tool calls of a live invocation and the groups in which its runs wait for them.  Plain data."""
+"""The tool calls of a live invocation, and the batches and groups in which its runs wait for them.  Plain data."""
 
 from __future__ import annotations
 
@@ -50,6 +50,8 @@ class Call:
         asked: the outcome text of the last attempt that asked a person.
         ask_applied: what that attempt did is in the session.
         state_applied: the record's state is in the session already.
+        moving: it has its record and goes on, while calls beside it wait.
+        done: ADK is through with it, its callbacks included.
     """
 
     call_id: str
@@ -67,6 +69,8 @@ class Call:
     asked: str | None = None
     ask_applied: bool = False
     state_applied: bool = False
+    moving: bool = False
+    done: bool = False
     given_up: bool = False
     """ADK cancelled the call: a sibling raised, or the agent that asked for it was stopped."""
     body: asyncio.Task[ToolOutcome] | None = None
@@ -92,7 +96,7 @@ class Call:
 
 class GroupState(enum.Enum):
     UNACCOUNTED = "unaccounted"
-    """It is not known yet what becomes of each call."""
+    """It is not known yet what becomes of each call of the batch."""
     WAITING = "waiting"
     """Some of the calls have no record yet."""
     CLOSED = "closed"
@@ -100,11 +104,36 @@ class GroupState(enum.Enum):
 
 @dataclass(slots=True, eq=False)
 class Group:
-    """The calls of one model response."""
+    """Calls of a batch that get their records together."""
+
+    key: str
+    batch: Batch
+    state: GroupState = GroupState.UNACCOUNTED
+    calls: dict[str, Call] = field(default_factory=dict[str, Call])
+
+    @property
+    def owner(self) -> Run:
+        return self.batch.owner
+
+    @property
+    def open_calls(self) -> list[Call]:
+        return [call for call in self.calls.values() if call.open]
+
+
+@dataclass(slots=True, eq=False)
+class Batch:
+    """The calls of one model response.
+
+    Those of long-running tools are groups of their own: what they leave open is asked when they have run, whatever the
+    calls beside them still wait for.  All others are one group.
+
+    Attributes:
+        key: of the group of all others.
+    """
 
     key: str
     owner: Run
-    state: GroupState = GroupState.UNACCOUNTED
+    groups: list[Group] = field(default_factory=list[Group])
     calls: dict[str, Call] = field(default_factory=dict[str, Call])
 
     @property
@@ -114,3 +143,13 @@ class Group:
     @property
     def open_calls(self) -> list[Call]:
         return [call for call in self.calls.values() if call.open]
+
+
+def apart_key(batch_key: str, call_id: str) -> str:
+    """The key of the group of a call that is one by itself."""
+    return f"{batch_key}|{call_id}"
+
+
+def answers_key(batch_key: str) -> str:
+    """The key of the questions that the calls of a batch leave open."""
+    return f"{batch_key}|answers"

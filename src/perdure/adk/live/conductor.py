@@ -178,15 +178,7 @@ class Conductor:
     async def ask(self, run: Run, questions: Sequence[Question]) -> list[Answer]:
         """Asks questions of one group and waits until all of them have an answer."""
         self.parking.guard()
-        asked: dict[str, Asked] = {}
-        for question in questions:
-            then = self.journal.question(question.question_id)
-            if then is not None and (then.tool_name, then.arguments) != (question.tool_name, question.arguments):
-                expected = f"a question of {then.tool_name!r} with {then.arguments!r}"
-                found = f"a question of {question.tool_name!r} with {question.arguments!r}"
-                self.fail_replay(question.question_id, expected, found)
-            self.journal.was_asked_again(question.question_id)
-            asked[question.question_id] = Asked(then or question, fresh=then is None)
+        asked = {question.question_id: self._ask(question) for question in questions}
         group = AskedGroup(questions[0].group, run, asked, asyncio.get_running_loop().create_future())
         self.floor.open_questions(group)
         asyncio.get_running_loop().call_soon(self.advance)
@@ -196,26 +188,49 @@ class Conductor:
             self.floor.give_up_questions(group)
             raise
 
+    def announce(self, question: Question) -> None:
+        """Lets a question be answered already for which somebody waits only later, or nobody."""
+        asked = self._ask(question)
+        self.floor.announce(asked.question, fresh=asked.fresh)
+        asyncio.get_running_loop().call_soon(self.advance)
+
+    def _ask(self, question: Question) -> Asked:
+        then = self.journal.question(question.question_id)
+        if then is not None and (then.tool_name, then.arguments) != (question.tool_name, question.arguments):
+            expected = f"a question of {then.tool_name!r} with {then.arguments!r}"
+            found = f"a question of {question.tool_name!r} with {question.arguments!r}"
+            self.fail_replay(question.question_id, expected, found)
+        self.journal.was_asked_again(question.question_id)
+        fresh = then is None and not self.floor.is_announced(question.question_id)
+        return Asked(then or question, fresh=fresh)
+
     async def siblings_of(self, call_id: str) -> None:
         """Waits until all other calls of a model response are done, with their callbacks."""
         call = self.floor.call(call_id)
         if call is None:
             return
-        group = call.group
+        batch = call.group.batch
         try:
-            await self.until(lambda: not (group.open_calls or group.owner.children))
+            await self.until(lambda: not (batch.open_calls or batch.owner.children))
             for _ in range(TURNS):  # whoever waited for the last one goes on
                 await asyncio.sleep(0)
         except asyncio.CancelledError:
             self.parking.guard()
             raise
 
+    def end_call(self, call_id: str) -> None:
+        """ADK is through with a call, with its callbacks."""
+        call = self.floor.call(call_id)
+        if call is not None:
+            self.floor.end_call(call)
+            asyncio.get_running_loop().call_soon(self.advance)
+
     def account(self, call_id: str) -> None:
         """It is known what becomes of a call: it is requested, answered by a callback, or it steers ADK."""
-        group = self.floor.account(call_id)
-        if group is None:
+        batch = self.floor.account(call_id)
+        if batch is None:
             return
-        self._dispatcher.show_states_early(group)
+        self._dispatcher.show_states_early(batch)
         # Not at once: the call that is being requested must be waiting, too, when its group's records are handed out,
         # so that the calls go on in the order of the records.
         asyncio.get_running_loop().call_soon(self.advance)
@@ -332,7 +347,8 @@ class Conductor:
         """Says that there is something to drive on with, if nobody drives."""
         if self._driving or self._nudged or self.failure is not None or not self.journal.replayed:
             return
-        if self.floor.at_rest and (not self.floor.blocked or self.floor.has_unreported):
+        floor = self.floor
+        if floor.at_rest and (not floor.blocked or floor.has_unreported or floor.has_announced):
             self._nudged = True
             self._nudge()
 

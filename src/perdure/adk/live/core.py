@@ -76,6 +76,8 @@ class TurnCore:
     """Scope and path -> calls of that node's function."""
     carry: Carry = field(default_factory=Carry)
     """What the leg before handed on."""
+    goes_on: bool = False
+    """It starts with answers that let an earlier turn's invocation go on."""
     silent_now: list[str] = field(default_factory=list[str])
     """Paths of nodes that ran in this leg and left no event: in the next one ADK would run them again."""
     steps: JsonObject = field(default_factory=dict[str, JsonValue])
@@ -92,6 +94,8 @@ class TurnCore:
     """Ids of the calls of long-running tools."""
     unsaid: dict[str, EventActions] = field(default_factory=dict[str, EventActions])
     """Call id -> what a call did that got no response, as that of a long-running tool that returned nothing."""
+    scopes: dict[str, str] = field(default_factory=dict[str, str])
+    """Id of a call that runs an agent or a workflow -> the place in which that runs."""
     toolset_rounds: dict[str, int] = field(default_factory=dict[str, int])
     """Run id -> how often it has looked whether its toolsets need a sign-in."""
     refused_sign_ins: set[str] = field(default_factory=set[str])

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import assert_never
 
-from perdure.adk.live.calls import Call, Group
+from perdure.adk.live.calls import Batch, Call, Group
 from perdure.adk.live.determinism import TurnClock
 from perdure.adk.live.floor import Floor
 from perdure.adk.live.journal import Entry, Journal, SettledGroup, SettledQuestions
@@ -61,6 +61,7 @@ class Dispatcher:
         self._wake = wake
         self._given: dict[str, CallRecord] = {}
         self._answers: dict[str, Answer] = {}
+        self._early: set[str] = set()
         self._settled: list[_SettledModel] = []
         self._given_up_keys: set[str] = set()
         self._arrivals = itertools.count()
@@ -113,14 +114,17 @@ class Dispatcher:
     def next(self, *, driving: bool) -> bool:
         """Lets one go on, if one may.  New model calls are made only while the engine drives."""
         entry = self._journal.next
-        if entry is not None:
-            return self._repeat(entry)
-        return self._journal.replayed and (self._hand_out_first() or (driving and self._open_gates()))
+        if entry is not None or not self._journal.replayed:
+            return self._answer_early() or (entry is not None and self._repeat(entry))
+        return self._hand_out_first() or (driving and self._open_gates())
 
     def _repeat(self, entry: Entry) -> bool:
         """Hands an entry of the journal out, if the invocation has come to it."""
         if self._is_given_up(entry):
             self._journal.hand_out_next()
+            return True
+        if isinstance(entry, SettledQuestions) and self._floor.is_early(entry.group):
+            self._put_aside(entry)
             return True
         go = self._way_on(entry)
         if go is None or not self._may_go_on():
@@ -128,6 +132,28 @@ class Dispatcher:
         self._journal.hand_out_next()
         go()
         return True
+
+    def _put_aside(self, entry: SettledQuestions) -> None:
+        """Somebody answered before the invocation waited for it: it gets the answers when it does."""
+        self._journal.hand_out_next()
+        self._early.add(entry.group)
+        self._seen = [sequence for sequence in self._seen if sequence != entry.sequence]
+
+    def _answer_early(self) -> bool:
+        """Hands out answers that a replay has put aside, if the invocation waits for them now."""
+        for asked in self._floor.open_question_groups():
+            answers = self._answers_of(asked)
+            if asked.key not in self._early or len(answers) < len(asked.asked) or not self._may_go_on():
+                continue
+            self._seen.append(max(answer.sequence for answer in answers))
+            self._answer(asked, answers)
+            return True
+        return False
+
+    def _answers_of(self, asked: AskedGroup) -> list[Answer]:
+        """The answers that were given to a group, with those that the journal had before."""
+        given = (self._answers.get(question_id) or self._journal.answer(question_id) for question_id in asked.asked)
+        return [answer for answer in given if answer is not None]
 
     def _way_on(self, entry: Entry) -> Callable[[], None] | None:
         """What hands the entry out; ``None`` while nobody waits for it."""
@@ -189,12 +215,11 @@ class Dispatcher:
                 records = self._records_of(group)
                 if self._is_whole(group, records):
                     ready.append((group.key, records[-1].sequence, partial(self._hand_out, group, records)))
-        if self._answers:
-            for asked in self._floor.open_question_groups():
-                answers = [self._answers[question_id] for question_id in asked.asked if question_id in self._answers]
-                if len(answers) == len(asked.asked):
-                    last = max(answer.sequence for answer in answers)
-                    ready.append((f"?{asked.key}", last, partial(self._answer, asked, answers)))
+        for asked in self._floor.open_question_groups():
+            answers = self._answers_of(asked)
+            if len(answers) == len(asked.asked):
+                last = max(answer.sequence for answer in answers)
+                ready.append((f"?{asked.key}", last, partial(self._answer, asked, answers)))
         for key, sequence, _ in sorted(ready, key=lambda one: one[1]):
             if key not in self._arrived:
                 self._arrived[key] = next(self._arrivals)
@@ -216,6 +241,7 @@ class Dispatcher:
         for answer in answers:
             self._answers.pop(answer.question_id, None)
             self._clock.advance(answer.settled_at_ms)
+        self._early.discard(group.key)
         self._floor.close_questions(group)
         self._floor.forget_model_keys(group.owner)
         if not group.answers.done():
@@ -230,10 +256,10 @@ class Dispatcher:
     def _is_whole(group: Group, records: Sequence[CallRecord]) -> bool:
         """Whether the records are all that the group waits for."""
         waiting = {call.call_id for call in group.open_calls}
-        return group.accounted and bool(waiting) and not waiting - {record.call_id for record in records}
+        return group.batch.accounted and bool(waiting) and not waiting - {record.call_id for record in records}
 
-    def _records_of(self, group: Group) -> list[CallRecord]:
-        """The records that were given for a group, with those that the journal had before."""
+    def _records_of(self, group: Group | Batch) -> list[CallRecord]:
+        """The records that were given for the open calls, with those that the journal had before."""
         records: list[CallRecord] = []
         for call in group.open_calls:
             recorded = self._journal.call(call.call_id)
@@ -267,6 +293,7 @@ class Dispatcher:
                 self._differs(call.call_id, f"a value of class {error}", "no such class")
                 return
         self._floor.close_group(group)
+        self._floor.let_go_on(settled)
         if group.owner.children:
             self.linger(group.owner)
         self._floor.forget_model_keys(group.owner)
@@ -274,16 +301,16 @@ class Dispatcher:
             if call.settled is not None and not call.settled.done():
                 call.settled.set_result(None)
 
-    def show_states_early(self, group: Group) -> None:
+    def show_states_early(self, batch: Batch) -> None:
         """Calls that ran have changed the state before their siblings, which are yet to run, can see it."""
-        records = {record.call_id: record for record in self._records_of(group)}
-        if len(records) == len(group.open_calls):
+        records = {record.call_id: record for record in self._records_of(batch)}
+        if len(records) == len(batch.open_calls):
             return  # complete: handed out in its place
-        for call_id in [*records, *(call.call_id for call in group.open_calls if call.call_id not in records)]:
+        for call_id in [*records, *(call.call_id for call in batch.open_calls if call.call_id not in records)]:
             recorded = self._journal.call(call_id)
             approval = recorded.approval if recorded else None
             try:
-                show_state_early(group.calls[call_id], records.get(call_id), approval, self._journal.asides)
+                show_state_early(batch.calls[call_id], records.get(call_id), approval, self._journal.asides)
             except UnknownType as error:
                 self._differs(call_id, f"a value of class {error}", "no such class")
                 return

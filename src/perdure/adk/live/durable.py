@@ -24,6 +24,7 @@ from perdure.adk.live.journal import ASIDE
 from perdure.adk.models.once import record, write
 from perdure.adk.records.codec import UnknownType, decode, dumps, encode
 from perdure.adk.records.failures import decode_error, encode_error
+from perdure.arguments import wrong
 from perdure.errors import UsageError
 from perdure.session.model import JsonObject, Usage
 
@@ -65,9 +66,11 @@ async def durable_step(context: ReadonlyContext | InvocationContext, name: str, 
     if core is None:
         raise UsageError("durable_step works inside a durable turn only; run the agent through a flow")
     if not isinstance(cast(object, context), ReadonlyContext | InvocationContext):
-        raise UsageError(f"durable_step: {context!r} is no context of ADK; give the one that the callback or node got")
-    if not isinstance(cast(object, name), str) or not name or not callable(cast(object, fn)):
-        raise UsageError("durable_step takes a name and a function without arguments")
+        raise wrong("context", context, "a context of ADK: the one that the callback, tool or node got")
+    if not isinstance(cast(object, name), str) or not name:
+        raise wrong("name", name, "a str that is not empty")
+    if not callable(cast(object, fn)):
+        raise wrong("fn", fn, "a function without arguments")
     core.conductor.parking.guard()
     body = current_body.get() or _callback_of_call(core, context)
     taken = await (_ordered(core, name, fn) if body is None else _aside(core, body, context, name, fn))

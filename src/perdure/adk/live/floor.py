@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
-from perdure.adk.live.calls import Call, Group, GroupState
+from perdure.adk.live.calls import Batch, Call, Group, GroupState, apart_key
 from perdure.adk.live.questions import Asked, AskedGroup
 from perdure.adk.live.runs import Run, held_run
 from perdure.errors import UsageError
@@ -28,9 +28,11 @@ class Floor:
         self.changes = 0
         self._groups: dict[str, Group] = {}
         self._calls: dict[str, Call] = {}
-        self._unreported: list[Group] = []
+        self._unreported: list[Batch] = []
         self._asked: dict[str, AskedGroup] = {}
         self._unreported_questions: list[Asked] = []
+        self._announced: dict[str, Question] = {}
+        self._unreported_announced: list[Question] = []
         self.given_up_questions: set[str] = set()
         self._key_of_call: dict[str, str] = {}
         self._groups_of_key: dict[str, int] = {}
@@ -109,20 +111,27 @@ class Floor:
         """Whether a model response of this turn has a call of this id."""
         return call_id in self._key_of_call
 
-    def open_group(self, run: Run, call_ids: Sequence[str]) -> Group:
-        """Begins the group of these calls.  Its key is that of the model call; with a number if that had another."""
+    def open_batch(self, run: Run, call_ids: Sequence[str], apart: Collection[str] = ()) -> Batch:
+        """Begins the batch of these calls.  Its key is that of the model call; with a number if that had another.
+
+        Args:
+            apart: those that are groups of their own.
+        """
         self.changes += 1
         base = next((self._key_of_call[i] for i in call_ids if i in self._key_of_call), None)
         if base is None:  # a callback made them up
             base = f"{run.model_key or run.id}|callback"
         count = self._groups_of_key[base] = self._groups_of_key.get(base, 0) + 1
-        group = Group(base if count == 1 else f"{base}/{count}", run)
+        batch = Batch(base if count == 1 else f"{base}/{count}", run)
+        together = Group(batch.key, batch)
         for call_id in call_ids:
-            call = self._calls[call_id] = Call(call_id, group)
-            group.calls[call_id] = call
-        self._groups[group.key] = group
-        run.unaccounted += 1
-        return group
+            group = Group(apart_key(batch.key, call_id), batch) if call_id in apart else together
+            self._calls[call_id] = group.calls[call_id] = batch.calls[call_id] = Call(call_id, group)
+            if group not in batch.groups:
+                batch.groups.append(group)
+                self._groups[group.key] = group
+        run.unaccounted += len(batch.groups)
+        return batch
 
     def to_request(self, call_id: str, run: Run) -> Call:
         """The call that is about to be requested.
@@ -132,27 +141,43 @@ class Floor:
         """
         call = self._calls.get(call_id)
         if call is None:
-            call = self.open_group(run, [call_id]).calls[call_id]
+            call = self.open_batch(run, [call_id]).calls[call_id]
         if call.request is not None:
             raise UsageError(
                 f"two tool calls have the same id, {call_id!r}: a callback made one of them up; leave the id out"
             )
         return call
 
-    def account(self, call_id: str) -> Group | None:
-        """It is known what becomes of a call.  Returns its group if that is now known of all its calls."""
+    def account(self, call_id: str) -> Batch | None:
+        """It is known what becomes of a call.  Returns its batch if that is now known of all its calls."""
         call = self._calls.get(call_id)
         if call is None or call.accounted:
             return None
         self.changes += 1
         call.accounted = True
-        group = call.group
-        if not group.accounted:
+        batch = call.group.batch
+        if not batch.accounted:
             return None
-        self._move(group, GroupState.WAITING if group.open_calls else GroupState.CLOSED)
-        if group.open_calls:
-            self._unreported.append(group)
-        return group
+        for group in batch.groups:
+            self._move(group, GroupState.WAITING if group.open_calls else GroupState.CLOSED)
+        if batch.open_calls:
+            self._unreported.append(batch)
+        return batch
+
+    def let_go_on(self, calls: Sequence[Call]) -> None:
+        """Calls of a group have their records.  While others of the batch wait, it is not seen that the run moves."""
+        for call in calls:
+            if not call.done and any(not other.done for other in call.group.batch.calls.values() if other not in calls):
+                call.moving = True
+                call.group.owner.busy += 1
+
+    def end_call(self, call: Call) -> None:
+        """ADK is through with a call."""
+        self.changes += 1
+        call.done = True
+        if call.moving:
+            call.moving = False
+            call.group.owner.busy -= 1
 
     def give_up(self, call: Call) -> None:
         """ADK no longer waits for a call."""
@@ -160,6 +185,11 @@ class Floor:
         call.given_up = True
         if not call.group.open_calls:
             self.close_group(call.group)
+
+    def close_batch(self, batch: Batch) -> None:
+        """Nobody waits for the batch any more."""
+        for group in batch.groups:
+            self.close_group(group)
 
     def close_group(self, group: Group) -> None:
         """Nobody waits for the group any more."""
@@ -187,9 +217,9 @@ class Floor:
         return self._calls.get(call_id)
 
     def requested_call(self, call_id: str) -> Call | None:
-        """A requested call whose group is complete."""
+        """A requested call of whose batch it is known what becomes of each call."""
         call = self._calls.get(call_id)
-        return call if call is not None and call.request is not None and call.group.accounted else None
+        return call if call is not None and call.request is not None and call.group.batch.accounted else None
 
     # ------------------------------------------------------------ questions
 
@@ -212,6 +242,30 @@ class Floor:
         self._unreported_questions = [one for one in self._unreported_questions if one not in group.asked.values()]
         self.close_questions(group)
 
+    def announce(self, question: Question, *, fresh: bool) -> None:
+        """A question may be answered although nobody waits for it yet.
+
+        Args:
+            fresh: the engine is to be told of it.
+        """
+        self.changes += 1
+        self._announced[question.question_id] = question
+        if fresh:
+            self._unreported_announced.append(question)
+
+    @property
+    def announced(self) -> Collection[Question]:
+        """All questions that were announced."""
+        return self._announced.values()
+
+    def is_announced(self, question_id: str) -> bool:
+        """Whether the question of this id was announced."""
+        return question_id in self._announced
+
+    def is_early(self, key: str) -> bool:
+        """Whether questions of this group were announced and nobody waits for them yet."""
+        return key not in self._asked and any(question.group == key for question in self._announced.values())
+
     def questions(self, key: str) -> AskedGroup | None:
         """The questions of this group, if somebody waits for their answers."""
         return self._asked.get(key)
@@ -227,19 +281,25 @@ class Floor:
         """Whether there are calls or questions that the engine was not told of."""
         return bool(self._unreported_questions) or self._has_unreported_calls
 
+    @property
+    def has_announced(self) -> bool:
+        """Whether there are announced questions that the engine was not told of.  They can wait until nothing moves."""
+        return bool(self._unreported_announced)
+
     def take_unreported_questions(self) -> tuple[Question, ...]:
-        """Those questions; from now on the engine knows of them."""
+        """The questions of both kinds; from now on the engine knows of them."""
+        announced, self._unreported_announced = self._unreported_announced, []
         asked, self._unreported_questions = self._unreported_questions, []
-        return tuple(one.question for one in asked)
+        return (*announced, *(one.question for one in asked))
 
     @property
     def _has_unreported_calls(self) -> bool:
-        return any(call.fresh for group in self._unreported for call in group.open_calls)
+        return any(call.fresh for batch in self._unreported for call in batch.open_calls)
 
     def take_unreported_calls(self) -> tuple[CallRequest, ...]:
         """Those calls; from now on the engine knows of them.  The journal's own are left out."""
-        groups, self._unreported = self._unreported, []
-        return tuple(call.request for group in groups for call in group.open_calls if call.fresh and call.request)
+        batches, self._unreported = self._unreported, []
+        return tuple(call.request for batch in batches for call in batch.open_calls if call.fresh and call.request)
 
     def forget_model_keys(self, run: Run) -> None:
         """What the run goes on with now belongs to a step that the engine was told of before."""

@@ -102,6 +102,11 @@ class Journal:
         asked = self._questions.get(question_id)
         return None if asked is None else asked.question
 
+    def answer(self, question_id: str) -> Answer | None:
+        """The answer to the question of this id."""
+        asked = self._questions.get(question_id)
+        return None if asked is None else asked.answer
+
     def questions_of(self, group: str) -> list[Question]:
         """The questions of a group."""
         return [asked.question for asked in self._questions.values() if asked.question.group == group]

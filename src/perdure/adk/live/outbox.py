@@ -6,13 +6,13 @@ that makes them: so a message is neither stored twice nor left out, should branc
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 from google.adk.events.event import Event
 
 from perdure.adk import seams
 from perdure.adk.records.history import is_stored, item_of, keeps_its_types, message_of
-from perdure.session.runner import ControlCall, NewMessage, Question
+from perdure.session.runner import ControlCall, NewMessage
 
 
 class Outbox:
@@ -40,7 +40,6 @@ class Outbox:
         self._new = 0
         self._messages: list[NewMessage] = []
         self._control_calls: list[ControlCall] = []
-        self._questions: list[Question] = []
         self._shown = {call.id for event in stored for call in event.get_function_calls()}
         self.retyped: list[tuple[Event, str]] = []
         """Events that read back from the store with other types, with their stored form."""
@@ -109,15 +108,6 @@ class Outbox:
         """Takes a call that steers ADK; one whose message is stored was shown before."""
         if call.call_id not in self._shown:
             self._control_calls.append(call)
-
-    def add_questions(self, questions: Iterable[Question]) -> None:
-        """Takes questions for which the turn does not wait."""
-        self._questions.extend(questions)
-
-    def take_questions(self) -> tuple[Question, ...]:
-        """Hands over those questions."""
-        questions, self._questions = self._questions, []
-        return tuple(questions)
 
     def take(self) -> tuple[tuple[NewMessage, ...], tuple[ControlCall, ...]]:
         """Hands over what came in."""

@@ -10,6 +10,7 @@ from google.adk.sessions.session import Session
 
 from perdure.adk.live.core import TurnCore, current_turn
 from perdure.adk.records.history import USER, make_state_storable
+from perdure.adk.waits.legs import early_questions
 from perdure.adk.waits.long_running import late_questions
 from perdure.errors import FrameworkDrift, UsageError
 
@@ -41,12 +42,13 @@ class TurnSessionService(BaseSessionService):
         event = await super().append_event(session, event)
         session.last_update_time = event.timestamp
         try:
-            is_new = core.outbox.add(event)
+            core.outbox.add(event)
         except FrameworkDrift as drift:
             core.conductor.fail(drift)
             await core.conductor.parking.for_ever()
-        if is_new:
-            core.outbox.add_questions(late_questions(core, event))
+        for question in (*early_questions(core, event), *late_questions(core, event)):
+            if not core.conductor.floor.is_announced(question.question_id):
+                core.conductor.announce(question)
         for later in core.outbox.sort(session.events):
             session.state.update(later.actions.state_delta)
         return event

@@ -18,11 +18,13 @@ from google.adk.tools.tool_context import ToolContext
 from google.genai import types
 
 from perdure.adk import seams
+from perdure.adk.live.calls import apart_key
 from perdure.adk.live.core import TurnCore, turn_of
 from perdure.adk.live.runs import current_run, streamed
 from perdure.adk.marks import is_ours, ours
 from perdure.adk.tools.answers import answer_to_failure
 from perdure.adk.tools.stand_ins import is_control_tool, is_durable, make_tools_durable
+from perdure.adk.waits.long_running import announce_open_call
 from perdure.session.runner import ControlCall
 
 
@@ -74,13 +76,26 @@ def _follow_batches(original: seams.RunCalls) -> seams.RunCalls:
             return await original(invocation_context, function_calls, tools_dict, filters, tool_confirmation_dict)
         core.conductor.parking.guard()
         make_tools_durable(tools_dict)
-        group = core.conductor.floor.open_group(run, wanted)
+        batch = core.conductor.floor.open_batch(run, wanted, _apart(core, function_calls, wanted, tools_dict))
         try:
             return await original(invocation_context, function_calls, tools_dict, filters, tool_confirmation_dict)
         finally:
-            core.conductor.floor.close_group(group)
+            core.conductor.floor.close_batch(batch)
 
     return handle_function_call_list_async
+
+
+def _apart(core: TurnCore, calls: list[types.FunctionCall], wanted: list[str], tools: dict[str, BaseTool]) -> set[str]:
+    """The calls of long-running tools beside others.  What the journal has in one group comes back in one."""
+    long_running = {call.id for call in calls if call.id in wanted and _is_long_running(tools.get(call.name or ""))}
+    recorded = {call_id: core.conductor.journal.call(call_id) for call_id in long_running if call_id}
+    if len(wanted) == 1:
+        return set()
+    return {i for i, then in recorded.items() if then is None or then.request.group.endswith(apart_key("", i))}
+
+
+def _is_long_running(tool: BaseTool | None) -> bool:
+    return tool is not None and tool.is_long_running and is_durable(tool)
 
 
 class _PreparedCall(Protocol):
@@ -98,13 +113,19 @@ def _follow_calls(original: seams.RunCall) -> seams.RunCall:
         core = turn_of(invocation_context)
         if core is None:
             return await original(invocation_context, prepared_call, agent)
-        await _before_call(core, prepared_call)
-        event = await original(invocation_context, prepared_call, agent)
-        call_id = prepared_call.tool_context.function_call_id or ""
-        await _after_call(core, call_id)
-        if event is None:
-            core.unsaid[call_id] = prepared_call.tool_context.actions
-        return event
+        context = prepared_call.tool_context
+        call_id = context.function_call_id or ""
+        try:
+            await _before_call(core, prepared_call)
+            event = await original(invocation_context, prepared_call, agent)
+            await _after_call(core, call_id)
+            if event is None:
+                core.unsaid[call_id] = context.actions
+            if event is None or invocation_context.session is core.session:
+                announce_open_call(core, prepared_call.function_call, context.agent_name, event)
+            return event
+        finally:
+            core.conductor.end_call(call_id)
 
     return execute
 

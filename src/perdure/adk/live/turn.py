@@ -33,6 +33,8 @@ from perdure.session.runner import (
     DriveFinished,
     DriveResult,
     Progress,
+    Question,
+    QuestionWait,
     Settled,
     ToolOutcome,
     ToolRaised,
@@ -230,7 +232,7 @@ class AdkLiveTurn:
     def _blocked(self, *, more: bool) -> DriveBlocked:
         floor = self._conductor.floor
         calls, questions = floor.take_unreported_calls(), floor.take_unreported_questions()
-        return DriveBlocked(self._progress(), calls, more, (*questions, *self._core.outbox.take_questions()))
+        return DriveBlocked(self._progress(), calls, more, questions)
 
     def _finished(self) -> DriveFinished | DriveFailed:
         progress = self._progress()
@@ -239,8 +241,13 @@ class AdkLiveTurn:
                 questions, carry = end_of_leg(self._core)
             except ValueNotStorable as refusal:  # a temp: value that has to outlive the invocation
                 return DriveFailed(progress, error_info(refusal))
-            return DriveFinished(progress, (*questions, *self._core.outbox.take_questions()), carry)
+            return DriveFinished(progress, (*questions, *self._late_questions()), carry)
         return DriveFailed(progress, failure_info(cause_behind_plugins(self._error)))
+
+    def _late_questions(self) -> list[Question]:
+        """What the engine was not told of yet, for which nobody waits."""
+        announced = self._conductor.floor.take_unreported_questions()
+        return [question for question in announced if question.wait is QuestionWait.NEXT_TURN]
 
     def _progress(self) -> Progress:
         messages, control_calls = self._core.outbox.take()

@@ -48,6 +48,7 @@ async def give_answers(
     await engine.store.answer_interrupts(
         snapshot.session_id, given, request, engine.clock.now_ms(), turn_id=new_turn, whole=False
     )
+    await engine.notify(snapshot.session_id)
     open_turn = snapshot.turn is not None and not snapshot.turn.status.ended and snapshot.turn.turn_id in turn_ids
     if open_turn:
         return turn_ids.pop()
@@ -56,7 +57,7 @@ async def give_answers(
 
 
 def _answer(response: types.FunctionResponse, interrupt: Interrupt) -> GivenAnswer:
-    match answer_in(response, interrupt.kind):
+    match answer_in(response, interrupt):
         case YesOrNo(approved, payload):
             return verdict(approved, payload, None, None)
         case Reply(value):
@@ -90,13 +91,17 @@ async def _interrupt(engine: Engine, snapshot: AgentSnapshot, response: types.Fu
 
 
 async def _turn_of(engine: Engine, session_id: str, call_id: str) -> str | None:
-    """The turn in which a function call was made; ``None`` when there is no such call in the log."""
+    """The last turn in which a function call of this id was made; ``None`` when there is none in the log.
+
+    A node of a workflow asks under one id in every turn.
+    """
+    found: str | None = None
     after: int | None = None
     while True:
         page = await engine.store.list_messages(session_id, after, MAX_PAGE)
         for message, event in zip(page.items, events_of([one.framework_item for one in page.items]), strict=True):
             if any(call.id == call_id for call in event.get_function_calls()):
-                return message.turn_id
+                found = message.turn_id
         if page.next_cursor is None:
-            return None
+            return found
         after = int(page.next_cursor)

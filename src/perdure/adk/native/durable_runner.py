@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import copy
 from collections.abc import AsyncGenerator, Generator
-from contextlib import aclosing, suppress
+from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, Self, Unpack, cast
 
@@ -27,12 +27,23 @@ from google.genai import types
 
 from perdure.adk.flow import adk_agent_session_flow
 from perdure.adk.flow_options import FlowOptions
+from perdure.adk.native.arguments import (
+    check_engine,
+    check_message,
+    check_names,
+    check_optional,
+    check_options,
+    check_plugins,
+    check_switches,
+    check_words,
+)
 from perdure.adk.native.artifacts import copy_artifacts
 from perdure.adk.native.errors import SessionIdTaken, WrongCall, no_such_session
 from perdure.adk.native.following import follow
 from perdure.adk.native.home import EngineHome
 from perdure.adk.native.run_requests import Ran, Running, begin
 from perdure.adk.native.session_service import DurableSessionService
+from perdure.arguments import shown
 from perdure.client import AgentSessionClient
 from perdure.engine.base import Engine
 from perdure.session.model import AgentSnapshot, JsonValue
@@ -79,6 +90,7 @@ class DurableRunner(Runner):
 
     Raises:
         ValueError: not exactly one of ``app``, ``agent`` and ``node`` is given, or there is no name.
+        TypeError: an option is none of ``adk_agent_session_flow``.
         UsageError: something in the set-up is wrong or not supported; the message names the argument that fixes it.
         FrameworkDrift: the installed google-adk does not have what perdure needs.
     """
@@ -102,6 +114,20 @@ class DurableRunner(Runner):
         worker: bool = True,
         **options: Unpack[FlowOptions],
     ) -> None:
+        check_engine(engine)
+        check_optional(
+            app=app,
+            app_name=app_name,
+            agent=agent,
+            node=node,
+            artifact_service=artifact_service,
+            memory_service=memory_service,
+            credential_service=credential_service,
+            flow_type=flow_type,
+        )
+        check_plugins(plugins, plugin_close_timeout)
+        check_switches(auto_create_session=auto_create_session, worker=worker)
+        check_options(options)
         super().__init__(
             app=app,
             app_name=app.name if app is not None else app_name or flow_type,
@@ -109,14 +135,15 @@ class DurableRunner(Runner):
             node=node,
             plugins=plugins,
             artifact_service=artifact_service,
-            session_service=session_service or DurableSessionService(engine),
+            session_service=DurableSessionService(engine) if session_service is None else session_service,
             memory_service=memory_service,
             credential_service=credential_service,
             plugin_close_timeout=plugin_close_timeout,
             auto_create_session=auto_create_session,
         )
         chosen: FlowOptions = {"approvals": "declared", **options}
-        chosen["run_config"] = options.get("run_config") or RunConfig()
+        if chosen.get("run_config") is None:
+            chosen["run_config"] = RunConfig()
         self.flow = adk_agent_session_flow(
             self.app,
             flow_type=flow_type or self.app_name,
@@ -134,8 +161,8 @@ class DurableRunner(Runner):
             return DurableSessionService.of_runner(self._home, self.flow)
         if not isinstance(given, DurableSessionService):
             raise WrongCall(
-                f"session_service is a {type(given).__name__}; a DurableRunner keeps its sessions in its engine: leave "
-                "the argument out"
+                f"session_service is {shown(given)}; a DurableRunner keeps its sessions in its engine: leave the "
+                "argument out, or give a DurableSessionService"
             )
         theirs, ours = given.flow_type_of(self.app_name), self.flow.flow_type
         if theirs != ours:
@@ -183,7 +210,8 @@ class DurableRunner(Runner):
             abort_signal: when it is set, the turn is cancelled.
 
         Raises:
-            NoSuchSession: there is no such session; it is ADK's ``SessionNotFoundError``, too.
+            NoSuchSession: user and app have no such session; it is ADK's ``SessionNotFoundError``, too.
+            SessionIdTaken: the session was to be created, but another user or app has one of this id.
             WrongCall: the arguments do not fit together; it is a ``ValueError``, too.
             SessionClosed, SessionBlocked
             TurnNotFound: ``invocation_id`` is no turn of the session.
@@ -191,6 +219,12 @@ class DurableRunner(Runner):
                 answered then.
             Exception: what the turn failed with, as a plain runner raises it.
         """
+        check_names(user_id=user_id, session_id=session_id)
+        check_message(new_message)
+        check_optional(
+            invocation_id=invocation_id, state_delta=state_delta, run_config=run_config, abort_signal=abort_signal
+        )
+        check_switches(yield_user_message=yield_user_message)
         try:
             snapshot = await self._session(user_id, session_id)
             engine = await self._home.working_engine()
@@ -231,12 +265,16 @@ class DurableRunner(Runner):
         app = self.app_name
         snapshot = await service.snapshot(app_name=app, user_id=user_id, session_id=session_id)
         if snapshot is None and self.auto_create_session:
-            with suppress(SessionIdTaken):  # by another call at the same time, or by another user
+            try:
                 await service.create_session(app_name=app, user_id=user_id, session_id=session_id)
+            except SessionIdTaken:
+                snapshot = await service.snapshot(app_name=app, user_id=user_id, session_id=session_id)
+                if snapshot is None:
+                    raise
+                return snapshot  # another call created it at the same time
             snapshot = await service.snapshot(app_name=app, user_id=user_id, session_id=session_id)
         if snapshot is None:
-            hint = f". {self._app_name_alignment_hint}" if self._app_name_alignment_hint else ""
-            raise no_such_session(session_id, hint)
+            raise no_such_session(session_id, app, user_id, self._app_name_alignment_hint or "")
         return snapshot
 
     def run(
@@ -249,6 +287,9 @@ class DurableRunner(Runner):
         run_config: RunConfig | None = None,
     ) -> Generator[Event, None, None]:
         """As ``run_async``, for programs without an event loop.  Each call opens an engine and a worker of its own."""
+        check_names(user_id=user_id, session_id=session_id)
+        check_message(new_message)
+        check_optional(state_delta=state_delta, run_config=run_config)
         yield from Runner.run(
             self._once(),
             user_id=user_id,
@@ -265,6 +306,33 @@ class DurableRunner(Runner):
         once._runs_once = True
         once.session_service = DurableSessionService.of_runner(once._home, self.flow)
         return once
+
+    async def run_debug(
+        self,
+        user_messages: str | list[str],
+        *,
+        user_id: str = "debug_user_id",
+        session_id: str = "debug_session_id",
+        run_config: RunConfig | None = None,
+        quiet: bool = False,
+        verbose: bool = False,
+    ) -> list[Event]:
+        """As ADK's: sends words, creates the session if there is none, prints what comes and returns it.
+
+        Raises: as ``run_async``, and ``SessionIdTaken``.
+        """
+        check_words(user_messages)
+        check_names(user_id=user_id, session_id=session_id)
+        check_optional(run_config=run_config)
+        check_switches(quiet=quiet, verbose=verbose)
+        return await super().run_debug(
+            user_messages,
+            user_id=user_id,
+            session_id=session_id,
+            run_config=run_config,
+            quiet=quiet,
+            verbose=verbose,
+        )
 
     def run_live(self, **_: Any) -> AsyncGenerator[Event, None]:
         """Not there: a live, bidirectional stream has no turns that could be replayed.
@@ -295,6 +363,8 @@ class DurableRunner(Runner):
             NoSuchSession
             TurnNotFound: the session has no such turn.
         """
+        check_names(user_id=user_id, session_id=session_id, rewind_before_invocation_id=rewind_before_invocation_id)
+        check_optional(run_config=run_config)
         snapshot = await self._session(user_id, session_id)
         engine = await self._home.engine()
         new = NewFork(engine.ids.new_id(), engine.ids.new_id(), rewind_before_invocation_id)
@@ -311,6 +381,9 @@ class DurableRunner(Runner):
 
     async def close(self) -> None:
         """Drains the worker and closes the engine, if that is the runner's own; then the agent's toolsets and plugins.
+
+        As with ADK's runner, a later call of ``run_async``, ``sessions`` or the session service still works: it opens
+        the engine and the worker anew, and they are to be closed once more.
 
         Raises:
             RuntimeError: a plugin failed to close.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 from google.adk.auth.auth_tool import AuthConfig, AuthToolArguments
 from google.adk.events.event import Event
@@ -19,10 +19,12 @@ from pydantic import ValidationError
 from perdure.adk import seams
 from perdure.adk.live.determinism import derived_uuids
 from perdure.adk.native.errors import WrongCall
+from perdure.arguments import shown
 from perdure.session.model import Interrupt, InterruptKind, JsonObject, JsonValue
 
 _ASKS_BY_REQUEST = (InterruptKind.APPROVAL, InterruptKind.CONFIRMATION, InterruptKind.CREDENTIAL)
-"""Kinds for which ADK makes a call of its own; the others are asked by the call that waits."""
+"""Kinds for which ADK makes a call of its own; the others are asked by the call that waits.  A node of a workflow asks
+by a call of its own, whatever it asks."""
 
 
 _HINT = (
@@ -95,6 +97,8 @@ def _event_of(request: _Request) -> Event:
 
 def _call_of(interrupt: Interrupt, asking: Event | None) -> types.FunctionCall:
     original = _original_call(interrupt, asking)
+    if _is_of_node(interrupt):
+        return original
     match interrupt.kind:
         case InterruptKind.APPROVAL | InterruptKind.CONFIRMATION:
             name, arguments = seams.REQUEST_CONFIRMATION, _confirmation_arguments(interrupt, original)
@@ -109,7 +113,35 @@ def _original_call(interrupt: Interrupt, asking: Event | None) -> types.Function
     for call in asking.get_function_calls() if asking is not None else ():
         if call.id == interrupt.tool_call_id:
             return call
+    if _is_of_node(interrupt):
+        return _call_of_node(interrupt)
     return types.FunctionCall(id=interrupt.tool_call_id, name=interrupt.tool_name, args=interrupt.arguments)
+
+
+def _is_of_node(interrupt: Interrupt) -> bool:
+    """Whether a node of a workflow asks: not a call, which waits under its own name."""
+    if interrupt.kind is InterruptKind.INPUT:
+        return interrupt.tool_name != seams.REQUEST_INPUT
+    return seams.is_request_of_node(interrupt.tool_call_id)
+
+
+def _call_of_node(interrupt: Interrupt) -> types.FunctionCall:
+    """The call by which ADK asks for a node."""
+    asked: JsonValue = interrupt.payload
+    match interrupt.kind:
+        case InterruptKind.CREDENTIAL:
+            arguments = {"functionCallId": interrupt.tool_call_id, "authConfig": asked, "message": interrupt.hint}
+            return types.FunctionCall(id=interrupt.tool_call_id, name=seams.REQUEST_CREDENTIAL, args=arguments)
+        case InterruptKind.CONFIRMATION:
+            about: JsonObject = {"tool_name": interrupt.tool_name, "args": interrupt.arguments}
+            payload: JsonValue = about if asked is None else {**about, "confirmation_payload": asked}
+            schema: Any = ToolConfirmation
+        case _:
+            named = cast("JsonObject", asked) if isinstance(asked, dict) else {}
+            form = named if named.keys() == {"payload", "response_schema"} else None
+            payload = interrupt.payload if form is None else form["payload"]
+            schema = None if form is None else form["response_schema"]
+    return seams.call_of_request(interrupt.tool_call_id, interrupt.hint or None, payload, schema)
 
 
 def _confirmation_arguments(interrupt: Interrupt, original: types.FunctionCall) -> dict[str, Any]:
@@ -130,7 +162,8 @@ def gate_hint(tool_name: str) -> str:
 
 def _credential_arguments(interrupt: Interrupt) -> dict[str, Any]:
     arguments = AuthToolArguments(
-        function_call_id=interrupt.tool_call_id, auth_config=AuthConfig.model_validate(interrupt.payload)
+        function_call_id=_toolset_id(interrupt) or interrupt.tool_call_id,
+        auth_config=AuthConfig.model_validate(interrupt.payload),
     )
     return arguments.model_dump(mode="json", exclude_none=True, by_alias=True)
 
@@ -139,7 +172,13 @@ def _role_of(interrupt: Interrupt) -> str | None:
     if interrupt.kind is not InterruptKind.CREDENTIAL:
         return "model"
     # ADK's request for a tool has the role of the response that it comes of; one for a toolset has none.
-    return None if interrupt.tool_call_id.startswith(seams.TOOLSET_AUTH_PREFIX) else "user"
+    return None if _toolset_id(interrupt) else "user"
+
+
+def _toolset_id(interrupt: Interrupt) -> str | None:
+    """How ADK names the sign-in of a toolset; ``None``: it is a tool's.  (Our own id says where in the tree, too.)"""
+    _, prefix, toolset = interrupt.tool_call_id.partition(seams.TOOLSET_AUTH_PREFIX)
+    return f"{prefix}{toolset}" if prefix else None
 
 
 # ---------------------------------------------------------------- answering
@@ -186,7 +225,8 @@ def may_ask(interrupt: Interrupt, call_id: str) -> bool:
     """Whether a function response with this id answers the interrupt."""
     if call_id == request_id(interrupt.interrupt_id):
         return True
-    return interrupt.kind not in _ASKS_BY_REQUEST and call_id == interrupt.tool_call_id
+    asks_itself = interrupt.kind not in _ASKS_BY_REQUEST or _is_of_node(interrupt)
+    return asks_itself and call_id == interrupt.tool_call_id
 
 
 def asked_by(response: types.FunctionResponse, pending: Sequence[Interrupt]) -> Interrupt | None:
@@ -194,24 +234,47 @@ def asked_by(response: types.FunctionResponse, pending: Sequence[Interrupt]) -> 
     return next((one for one in pending if may_ask(one, response.id or "")), None)
 
 
-def answer_in(response: types.FunctionResponse, kind: InterruptKind) -> YesOrNo | Reply:
-    """What a function response says in answer to an interrupt of this kind.
+def answer_in(response: types.FunctionResponse, interrupt: Interrupt) -> YesOrNo | Reply:
+    """What a function response says in answer to an interrupt.
 
     Raises:
-        WrongCall: it is none that ADK would take.
+        WrongCall: it says nothing, or is none that ADK would take, or has the name of another function.
     """
+    asked = _call_of(interrupt, None).name
+    if response.name is not None and response.name != asked:
+        raise WrongCall(
+            f"the response to {response.id} has the name {shown(response.name)}, but the call with this id is of "
+            f"{asked!r}; give that name"
+        )
     given: JsonObject | None = response.response
-    match kind:
+    match interrupt.kind:
         case InterruptKind.APPROVAL | InterruptKind.CONFIRMATION:
-            try:
-                confirmation = ToolConfirmation.from_response_dict(given or {})
-            except (ValidationError, ValueError) as error:
-                raise WrongCall(
-                    f"the response to {response.id} is no ToolConfirmation ({error}); give {{'confirmed': True}} or "
-                    "{'confirmed': False}"
-                ) from error
+            confirmation = _confirmation_in(response, given)
             return YesOrNo(confirmation.confirmed, confirmation.payload)
         case InterruptKind.CREDENTIAL:
+            if not given:
+                raise WrongCall(
+                    f"the response to {response.id} is {given!r}, which is no sign-in; give the request's AuthConfig "
+                    "with the user's answer in it"
+                )
             return YesOrNo(True, given)
         case InterruptKind.LONG_RUNNING | InterruptKind.INPUT:
             return Reply(given)
+
+
+def _confirmation_in(response: types.FunctionResponse, given: JsonObject | None) -> ToolConfirmation:
+    """Yes or no, said by somebody: ADK's own default of a missing ``confirmed`` is no answer.
+
+    Raises:
+        WrongCall: it is neither.
+    """
+    wanted = "give {'confirmed': True} or {'confirmed': False}"
+    try:
+        confirmation = ToolConfirmation.from_response_dict(given or {})
+    except (ValidationError, ValueError, TypeError) as error:
+        raise WrongCall(
+            f"the response to {response.id} is {shown(given)}, which is no ToolConfirmation ({error}); {wanted}"
+        ) from error
+    if "confirmed" not in confirmation.model_fields_set:
+        raise WrongCall(f"the response to {response.id} is {shown(given)}, which says neither yes nor no; {wanted}")
+    return confirmation

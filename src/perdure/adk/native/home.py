@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import AsyncExitStack
 
+from perdure.adk.native.arguments import check_engine
 from perdure.adk.native.errors import WrongCall
 from perdure.engine.base import Engine
 from perdure.engine.open import open_engine
@@ -19,12 +20,17 @@ class EngineHome:
 
     Args:
         engine: an address, or an open engine, which stays the caller's.
+        own: open another engine like the caller's, and use that.
         flow: what the worker serves; ``None`` for an engine that only reads and sends.
         worker: whether to run a worker.
     """
 
-    def __init__(self, engine: Engine | str, flow: AgentSessionFlow | None = None, *, worker: bool = False) -> None:
-        self._given = engine
+    def __init__(
+        self, engine: Engine | str, flow: AgentSessionFlow | None = None, *, worker: bool = False, own: bool = False
+    ) -> None:
+        check_engine(engine)
+        self.given = engine
+        self._own = own or isinstance(engine, str)
         self._flow = flow
         self._served = flow if worker else None
         self._engine: Engine | None = None
@@ -33,14 +39,9 @@ class EngineHome:
         self._works = False
         self._changing = asyncio.Lock()
 
-    @property
-    def address(self) -> str:
-        """The engine's address."""
-        return self._given if isinstance(self._given, str) else self._given.address
-
     def elsewhere(self) -> EngineHome:
         """A home of the same kind with an engine of its own, for another event loop."""
-        return EngineHome(self.address, self._flow, worker=self._served is not None)
+        return EngineHome(self.given, self._flow, worker=self._served is not None, own=True)
 
     async def engine(self) -> Engine:
         """The open engine; the worker need not run.
@@ -73,7 +74,7 @@ class EngineHome:
         if not self._loop.is_closed():
             raise WrongCall("the engine is open in another event loop; use it there, or close it there first")
         # What ran in that loop was cut off with it, as if the process had died.
-        if self._engine is not None and isinstance(self._given, str):
+        if self._engine is not None and self._own:
             self._engine.abandon()
         self._forget()
         self._stack, self._changing = AsyncExitStack(), asyncio.Lock()
@@ -85,16 +86,20 @@ class EngineHome:
         self._loop = asyncio.get_running_loop()
         stack = AsyncExitStack()
         try:
-            engine = self._given
-            if isinstance(engine, str):
-                flows = () if self._flow is None else (self._flow,)
-                engine = await stack.enter_async_context(open_engine(engine, flows=flows))
+            engine = self._engine_to_use()
+            if self._own:
+                await stack.enter_async_context(engine)
             elif self._flow is not None:
                 stack.push_async_callback(self._flow.runner.close)
         except BaseException:
             await stack.aclose()
             raise
         self._stack, self._engine = stack, engine
+
+    def _engine_to_use(self) -> Engine:
+        if isinstance(self.given, str):
+            return open_engine(self.given, flows=() if self._flow is None else (self._flow,))
+        return self.given.another() if self._own else self.given
 
     async def close(self) -> None:
         """Drains the worker and closes the engine, if that is its own.  It may be opened again."""

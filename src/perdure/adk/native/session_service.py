@@ -11,9 +11,11 @@ from google.adk.sessions.base_session_service import BaseSessionService, GetSess
 from google.adk.sessions.session import Session
 from google.adk.sessions.state import State
 
-from perdure.adk.native.errors import no_such_session, session_id_taken
+from perdure.adk.native.arguments import check_names, check_optional
+from perdure.adk.native.errors import WrongCall, no_such_session, session_id_taken
 from perdure.adk.native.home import EngineHome
 from perdure.adk.records.history import events_of, is_stored, limited, make_state_storable, message_of
+from perdure.arguments import expect
 from perdure.client import MAX_PAGE, AgentSessionClient, check_session_id
 from perdure.engine.base import Engine
 from perdure.errors import SessionAlreadyExists, SessionNotFound
@@ -40,13 +42,13 @@ class DurableSessionService(BaseSessionService):
 
     def __init__(self, engine: Engine | str, *, flow_types: Mapping[str, str] | None = None) -> None:
         self._home = EngineHome(engine)
-        self._flow_types = dict(flow_types or {})
+        self._flow_types = _flow_types_in(flow_types)
         self._capacities: dict[str, int] = {}
 
     @classmethod
     def of_runner(cls, home: EngineHome, flow: AgentSessionFlow) -> Self:
         """The session service of a runner, over the runner's own engine."""
-        service = cls(home.address, flow_types={flow.app_name: flow.flow_type})
+        service = cls(home.given, flow_types={flow.app_name: flow.flow_type})
         service._home = home
         service._capacities[flow.flow_type] = flow.event_stream_capacity_bytes
         return service
@@ -77,9 +79,11 @@ class DurableSessionService(BaseSessionService):
 
         Raises:
             SessionIdTaken: a session has this id; it is ADK's ``AlreadyExistsError``, too.
-            UsageError: the id cannot be one.
+            UsageError: the id cannot be one, or an argument is of the wrong type.
             ValueNotStorable: a state value has no JSON form; names its key.
         """
+        check_names(app_name=app_name, user_id=user_id, session_id=session_id or "")
+        check_optional(state=state)
         engine = await self._home.engine()
         chosen = (session_id or "").strip() or engine.ids.new_id()
         check_session_id(chosen)
@@ -101,16 +105,18 @@ class DurableSessionService(BaseSessionService):
             # Its own fingerprint: a second creation is none that was repeated.
             await engine.store.create_session(new, None, Request(None, incarnation), engine.clock.now_ms())
         except SessionAlreadyExists as taken:
-            raise session_id_taken(chosen) from taken
+            ours = await self.snapshot(app_name=app_name, user_id=user_id, session_id=chosen)
+            raise session_id_taken(chosen, app_name, user_id, theirs=ours is None) from taken
         created = await self.get_session(app_name=app_name, user_id=user_id, session_id=chosen)
         if created is None:
-            raise no_such_session(chosen)  # somebody deleted it at once
+            raise no_such_session(chosen, app_name, user_id)  # somebody deleted it at once
         return created
 
     async def get_session(
         self, *, app_name: str, user_id: str, session_id: str, config: GetSessionConfig | None = None
     ) -> Session | None:
         """The session as it is now, with the events that are stored; ``None``: app and user have none of this id."""
+        expect(config, GetSessionConfig, "config", "an ADK GetSessionConfig", optional=True, kind=WrongCall)
         snapshot = await self.snapshot(app_name=app_name, user_id=user_id, session_id=session_id)
         if snapshot is None:
             return None
@@ -129,6 +135,7 @@ class DurableSessionService(BaseSessionService):
 
     async def list_sessions(self, *, app_name: str, user_id: str | None = None) -> ListSessionsResponse:
         """All sessions of an app, or of one user of it, without state and events; the last changed one is last."""
+        check_names(app_name=app_name, user_id="" if user_id is None else user_id)
         client = AgentSessionClient(await self._home.engine())
         found: list[SessionSummary] = []
         cursor: str | None = None
@@ -165,6 +172,7 @@ class DurableSessionService(BaseSessionService):
 
     async def get_user_state(self, *, app_name: str, user_id: str) -> dict[str, Any]:
         """The ``user:`` state of a user, without the prefix; empty when the user has no session."""
+        check_names(app_name=app_name, user_id=user_id)
         client = AgentSessionClient(await self._home.engine())
         page = await client.list_sessions(flow_type=self.flow_type_of(app_name), user_id=user_id, limit=1)
         if not page.items:
@@ -185,6 +193,8 @@ class DurableSessionService(BaseSessionService):
             Conflict: a turn of the session runs, waits or is queued; nothing was appended.
             ValueNotStorable: the event, or a state value that it sets, has no form that can be stored.
         """
+        expect(session, Session, "session", "an ADK Session", kind=WrongCall)
+        expect(event, Event, "event", "an ADK Event", kind=WrongCall)
         if event.partial:
             return event
         engine = await self._home.engine()
@@ -193,7 +203,7 @@ class DurableSessionService(BaseSessionService):
         if is_stored(kept):
             known = await self.snapshot(app_name=session.app_name, user_id=session.user_id, session_id=session.id)
             if known is None:
-                raise no_such_session(session.id)
+                raise no_such_session(session.id, session.app_name, session.user_id)
             await engine.store.append_message(
                 session.id, new_turn_id(engine.ids), message_of(kept, 0), engine.clock.now_ms()
             )
@@ -203,10 +213,12 @@ class DurableSessionService(BaseSessionService):
 
     def flow_type_of(self, app_name: str) -> str:
         """The flow type of an app's sessions."""
+        check_names(app_name=app_name)
         return self._flow_types.get(app_name, app_name)
 
     async def snapshot(self, *, app_name: str, user_id: str, session_id: str) -> AgentSnapshot | None:
         """The session as perdure shows it; ``None`` when app and user have none of this id."""
+        check_names(app_name=app_name, user_id=user_id, session_id=session_id)
         client = AgentSessionClient(await self._home.engine())
         try:
             snapshot = await client.get_agent_snapshot(session_id.strip())
@@ -214,3 +226,13 @@ class DurableSessionService(BaseSessionService):
             return None
         known = (snapshot.flow_type, snapshot.user_id) == (self.flow_type_of(app_name), user_id)
         return snapshot if known else None
+
+
+def _flow_types_in(given: Mapping[str, str] | None) -> dict[str, str]:
+    """Raises: WrongCall, when it does not give flow types to app names."""
+    expect(given, Mapping, "flow_types", "a mapping of app names to flow types", optional=True, kind=WrongCall)
+    flow_types = dict(given or {})
+    for app_name, flow_type in flow_types.items():
+        expect(app_name, str, "an app name in flow_types", "a str", kind=WrongCall)
+        expect(flow_type, str, f"flow_types[{app_name!r}]", "a str", kind=WrongCall)
+    return flow_types

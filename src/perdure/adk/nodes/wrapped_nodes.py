@@ -23,7 +23,8 @@ from pydantic import BaseModel
 from perdure.adk import seams
 from perdure.adk.live.calls import Call
 from perdure.adk.live.core import TurnCore, current_turn
-from perdure.adk.live.runs import current_run
+from perdure.adk.live.places import path_of_node
+from perdure.adk.live.runs import Run, current_run
 from perdure.adk.marks import is_ours, ours
 from perdure.adk.nodes.bodies import NodeRun
 from perdure.adk.nodes.gaps import current_ticket, follow_end, follow_schedule, follow_start
@@ -189,11 +190,11 @@ def _requested(core: TurnCore, run: NodeRun) -> Call:
     }
     core.conductor.floor.note_group(run.call_id, [run.call_id])
     return core.conductor.request(
-        run.call_id, within, run.name, arguments, lambda group: _request(core, run, group, arguments), run
+        run.call_id, within, run.name, arguments, lambda group: _request(core, run, group, arguments, within), run
     )
 
 
-def _request(core: TurnCore, run: NodeRun, group: str, arguments: JsonObject) -> CallRequest:
+def _request(core: TurnCore, run: NodeRun, group: str, arguments: JsonObject, within: Run) -> CallRequest:
     asks = core.settings.rules.asks_for_approval(run.policy)
     return CallRequest(
         call_id=run.call_id,
@@ -205,7 +206,7 @@ def _request(core: TurnCore, run: NodeRun, group: str, arguments: JsonObject) ->
         retry=retry_of(run.policy),
         timeout=run.policy.timeout,
         ask=InterruptKind.APPROVAL if asks else None,
-        path=run.context.node_path,
+        path=path_of_node(core, within, run.context),
     )
 
 

@@ -21,6 +21,7 @@ from uuid import UUID
 from pydantic import BaseModel
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
+from perdure.arguments import shortened
 from perdure.errors import ValueNotStorable
 from perdure.session.model import JsonValue
 from perdure.session.values import is_printable, is_unicode
@@ -119,6 +120,7 @@ def _refuse(value: object, where: str, path: str) -> ValueNotStorable:
         found = f"the number {value}"
     else:
         found = f"a value of type {name}"
+    path, where = shortened(path), shortened(where)
     at = f" at {path}" if path else ""
     return ValueNotStorable(
         f"{where}: {found}{at} cannot be stored; use JSON values, dataclasses or pydantic models",

@@ -72,6 +72,10 @@ def parts_of(event: Event) -> list[types.Part]:
     return (event.content.parts if event.content is not None else None) or []
 
 
+LEFT = "perdure_left"
+"""In an event's custom metadata: what an invocation leaves for the answer that comes later (see ``waits.late``)."""
+
+
 def is_stored(event: Event) -> bool:
     """Whether an event is a message.  ADK's markers (it carries nothing and changes nothing) are not."""
     if event.content is not None and event.content.parts:
@@ -90,6 +94,7 @@ def is_stored(event: Event) -> bool:
         or actions.render_ui_widgets
         or event.grounding_metadata
         or _ends_node(event)
+        or LEFT in (event.custom_metadata or {})
     )
 
 

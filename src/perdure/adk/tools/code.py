@@ -23,9 +23,9 @@ from perdure.adk import seams
 from perdure.adk.live import determinism
 from perdure.adk.live.calls import Call, ToolRun
 from perdure.adk.live.core import TurnCore, turn_of
+from perdure.adk.live.places import path_of
 from perdure.adk.live.runs import Run, current_run
 from perdure.adk.tools.effects import retry_of
-from perdure.adk.tools.scopes import path_of
 from perdure.adk.tools.threads import ToolThreads
 from perdure.session.model import OUTCOME_UNKNOWN_TOOL_RESULT, JsonObject, RecordStatus
 from perdure.session.policy import ToolPolicy
@@ -70,7 +70,7 @@ async def _execute(
             tool_name=CODE_EXECUTOR,
             arguments=arguments,
             agent_name=invocation.agent.name if invocation.agent else "",
-            path=path_of(run, context),
+            path=path_of(core, run, context),
             effect=policy.effect,
             retry=retry_of(policy),
         )

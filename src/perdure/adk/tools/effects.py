@@ -17,6 +17,7 @@ from google.adk.tools.tool_context import ToolContext
 
 from perdure.adk import seams
 from perdure.adk.tools.listings import hinted_effect
+from perdure.arguments import wrong
 from perdure.session.policy import (
     DEFAULT_RETRY,
     EFFECT_RULES,
@@ -37,10 +38,17 @@ _TURN_ID = "_perdure_turn_id"
 
 
 def idempotency_key_for_tool_call(tool_context: ToolContext) -> str:
-    """The idempotency key of a tool call: ``<session id>/<turn id>/<tool call id>``, the same for every attempt."""
-    # ADK gives a turn that goes on with a paused task the invocation id of that task.
-    turn_id = getattr(tool_context, _TURN_ID, tool_context.invocation_id)
-    return f"{tool_context.session.id}/{turn_id}/{tool_context.function_call_id}"
+    """The idempotency key of a tool call: ``<session id>/<turn id>/<tool call id>``, the same for every attempt.
+
+    Raises:
+        UsageError: it is no context of a tool or node.
+    """
+    try:
+        # ADK gives a turn that goes on with a paused task the invocation id of that task.
+        turn_id = getattr(tool_context, _TURN_ID, tool_context.invocation_id)
+        return f"{tool_context.session.id}/{turn_id}/{tool_context.function_call_id}"
+    except AttributeError as error:
+        raise wrong("tool_context", tool_context, "the context that a tool or node was called with") from error
 
 
 @dataclass(frozen=True, slots=True)

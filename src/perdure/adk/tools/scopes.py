@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from google.adk.agents.base_agent import BaseAgent
-from google.adk.agents.callback_context import CallbackContext
 from google.adk.tools.base_tool import BaseTool
 from google.adk.tools.tool_confirmation import ToolConfirmation
 from google.adk.tools.tool_context import ToolContext
 
 from perdure.adk import seams
 from perdure.adk.live.core import TurnCore
+from perdure.adk.live.places import path_of, place_of
 from perdure.adk.live.runs import Run, current_run
 from perdure.adk.native.forms import gate_hint
 from perdure.adk.records.codec import encode
@@ -35,8 +34,9 @@ async def run_scope(core: TurnCore, tool: BaseTool, args: dict[str, Any], tool_c
     if refusal is not None:
         return refusal
     scope = f"{run.scope}/{call_id}" if run.scope else call_id
+    place = core.scopes[call_id] = f"{place_of(core, run, tool_context)}/{call_id}"
     try:
-        with core.conductor.run(call_id, scope=scope, place=f"{place_of(run, tool_context)}/{call_id}"):
+        with core.conductor.run(call_id, scope=scope, place=place):
             core.conductor.account(call_id)
             return await tool.run_async(args=args, tool_context=tool_context)
     except seams.NodeInterruptedError:
@@ -63,7 +63,7 @@ async def _refusal(
         tool_name=tool.name,
         arguments=recorded_arguments(tool, args),
         agent_name=context.agent_name,
-        path=path_of(run, context),
+        path=path_of(core, run, context),
         hint=gate_hint(tool.name) if kind is InterruptKind.CONFIRMATION else "",
     )
     core.conductor.account(call_id)
@@ -76,22 +76,6 @@ async def _refusal(
         return {"error": said.get("message") or DEFAULT_REJECTION_MESSAGE}
     context.tool_confirmation = ToolConfirmation(confirmed=True, payload=said.get("payload"))
     return None
-
-
-def place_of(run: Run, context: CallbackContext) -> str:
-    """Where in the tree an agent is: the names from its root down, behind the calls that opened its scope."""
-    names: list[str] = []
-    agent = seams.invocation_of(context).agent
-    while isinstance(agent, BaseAgent):
-        names.append(agent.name)
-        agent = agent.parent_agent
-    return "/".join((*([run.place] if run.place else ()), *reversed(names)))
-
-
-def path_of(run: Run, context: CallbackContext) -> str:
-    """The same for an interrupt: empty at the root of all."""
-    place = place_of(run, context)
-    return place if "/" in place else ""
 
 
 def recorded_arguments(tool: BaseTool, args: dict[str, Any]) -> JsonObject:

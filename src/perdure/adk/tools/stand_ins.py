@@ -23,11 +23,12 @@ from google.adk.tools.transfer_to_agent_tool import TransferToAgentTool, transfe
 from perdure.adk import seams
 from perdure.adk.live.calls import Call, NodeWork, ToolRun
 from perdure.adk.live.core import TurnCore, current_turn
+from perdure.adk.live.places import path_of
 from perdure.adk.live.runs import Run, current_run
 from perdure.adk.native.forms import gate_hint
 from perdure.adk.records.failures import OUTCOME_UNKNOWN, RecordedError
 from perdure.adk.tools.effects import give_idempotency_key, retry_of
-from perdure.adk.tools.scopes import path_of, recorded_arguments, run_scope
+from perdure.adk.tools.scopes import recorded_arguments, run_scope
 from perdure.errors import UsageError
 from perdure.session.model import (
     DEFAULT_REJECTION_MESSAGE,
@@ -164,7 +165,7 @@ class GeneratorCall:
             self.tool.name,
             arguments,
             lambda group: _request(
-                core, self.tool, call_id, group, arguments, self.context, path_of(run, self.context)
+                core, self.tool, call_id, group, arguments, self.context, path_of(core, run, self.context)
             ),
             work,
         )
@@ -204,7 +205,7 @@ async def _run_async(self: BaseTool, *, args: dict[str, Any], tool_context: Tool
         run,
         tool.name,
         arguments,
-        lambda group: _request(core, tool, call_id, group, arguments, tool_context, path_of(run, tool_context)),
+        lambda group: _request(core, tool, call_id, group, arguments, tool_context, path_of(core, run, tool_context)),
         ToolRun(tool, args, tool_context, contextvars.copy_context()),
     )
     await core.conductor.record_of(call)

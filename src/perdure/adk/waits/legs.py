@@ -15,6 +15,7 @@ from google.genai import types
 
 from perdure.adk import seams
 from perdure.adk.live.core import TurnCore
+from perdure.adk.live.places import node_names
 from perdure.adk.records.history import USER
 from perdure.adk.waits.carry import Carry
 from perdure.session.model import InterruptKind, JsonObject
@@ -27,7 +28,7 @@ def end_of_leg(core: TurnCore) -> tuple[tuple[Question, ...], str | None]:
     Raises:
         ValueNotStorable: a ``temp:`` value has no form that can be stored.
     """
-    questions = open_questions(core.session.events, core.start.turn_id, core.start.leg)
+    questions = open_questions(core)
     if not questions:
         return (), None
     count = 0 if core.invocation is None else seams.model_calls_of(core.invocation)
@@ -35,37 +36,43 @@ def end_of_leg(core: TurnCore) -> tuple[tuple[Question, ...], str | None]:
     return questions, Carry.of(core.session.state, count, silent, core.steps).to_text()
 
 
-def open_questions(events: Sequence[Event], turn_id: str, leg: int) -> tuple[Question, ...]:
-    """What the nodes of a turn have asked and nobody has answered, in the order in which they asked.
-
-    Args:
-        events: of the session.
-    """
+def open_questions(core: TurnCore) -> tuple[Question, ...]:
+    """What the nodes of a turn have asked and nobody has answered, in the order in which they asked."""
+    invocation_id = core.start.turn_id if core.invocation is None else core.invocation.invocation_id
     asked: dict[str, tuple[Event, types.FunctionCall]] = {}
-    for event in events:
-        if event.invocation_id != turn_id:
+    for event in core.session.events:
+        if event.invocation_id != invocation_id:
             continue
         if event.author == USER:
             for response in event.get_function_responses():
                 asked.pop(response.id or "", None)
             continue
-        for call in event.get_function_calls():
-            if call.id in (event.long_running_tool_ids or ()) and call.name in _KINDS:
-                asked[call.id or ""] = (event, call)
-    return tuple(_question(event, call, leg) for event, call in asked.values())
+        asked.update({call.id or "": (event, call) for call in _asks_of(event)})
+    return tuple(_question(core, event, call) for event, call in asked.values())
+
+
+def early_questions(core: TurnCore, event: Event) -> list[Question]:
+    """What an event asks for the next leg.  It may be answered while the rest of the invocation goes on."""
+    if event.author == USER:
+        return []
+    return [_question(core, event, call) for call in _asks_of(event) if call.id not in core.long_running]
+
+
+def _asks_of(event: Event) -> list[types.FunctionCall]:
+    ids = event.long_running_tool_ids or ()
+    return [call for call in event.get_function_calls() if call.id in ids and call.name in _KINDS]
 
 
 _KINDS = {seams.REQUEST_INPUT: InterruptKind.INPUT, seams.REQUEST_CREDENTIAL: InterruptKind.CREDENTIAL}
 
 
-def _question(event: Event, call: types.FunctionCall, leg: int) -> Question:
+def _question(core: TurnCore, event: Event, call: types.FunctionCall) -> Question:
     arguments: JsonObject = dict(call.args or {})
-    path = event.node_info.path
     asking = event.node_info.name or event.author
     kind: InterruptKind = _KINDS[call.name or ""]
     payload: Any = arguments.get("payload")
     if kind is InterruptKind.CREDENTIAL:
-        payload, arguments = arguments, {}
+        payload, arguments = arguments.get("authConfig"), {}
     elif seams.asks_for_confirmation(call.id or "") and isinstance(payload, dict):
         about = cast(JsonObject, payload)
         kind, arguments, payload = InterruptKind.CONFIRMATION, about.get("args", {}), about.get("confirmation_payload")
@@ -77,12 +84,12 @@ def _question(event: Event, call: types.FunctionCall, leg: int) -> Question:
     return Question(
         question_id=call.id or "",
         kind=kind,
-        group=f"leg{leg}",
+        group=f"leg{core.start.leg}",
         wait=QuestionWait.NEXT_LEG,
         tool_name=asking,
         arguments=arguments,
         agent_name=event.author,
-        path=path if "/" in path else "",
+        path="/".join(node_names(core, event.node_info.path)),
         hint=str((call.args or {}).get("message") or ""),
         payload=payload,
     )
@@ -90,7 +97,8 @@ def _question(event: Event, call: types.FunctionCall, leg: int) -> Question:
 
 def content_of_answers(answers: Sequence[AnsweredQuestion]) -> types.Content:
     """The message with which a leg begins."""
-    return types.Content(role=USER, parts=[_part(answered) for answered in answers])
+    # Without an answer is what was asked by a node that is gone.
+    return types.Content(role=USER, parts=[_part(answered) for answered in answers if answered.answer is not None])
 
 
 def _part(answered: AnsweredQuestion) -> types.Part:

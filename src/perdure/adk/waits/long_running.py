@@ -25,6 +25,7 @@ from google.adk.flows.llm_flows.base_llm_flow import BaseLlmFlow
 from google.genai import types
 
 from perdure.adk import seams
+from perdure.adk.live.calls import answers_key
 from perdure.adk.live.core import TurnCore, current_turn
 from perdure.adk.live.runs import current_run, entered
 from perdure.adk.marks import is_ours, ours
@@ -121,6 +122,22 @@ def late_questions(core: TurnCore, event: Event) -> list[Question]:
     ]
 
 
+def announce_open_call(core: TurnCore, call: types.FunctionCall, agent_name: str, event: Event | None) -> None:
+    """Asks for what a call of a long-running tool leaves open, at once if the calls beside it are not done yet.
+
+    Args:
+        event: its response; ``None``: there is none, and the agent's loop will wait for it.
+    """
+    known = core.conductor.floor.call(call.id or "")
+    if known is None or call.id not in core.long_running:
+        return
+    if all(other.done for other in known.group.batch.calls.values() if other is not known):
+        return
+    questions = [_question(core, call, agent_name)] if event is None else late_questions(core, event)
+    for question in questions:
+        core.conductor.announce(question)
+
+
 async def _run_flow(
     core: TurnCore, run_flow: seams.RunFlow, flow: BaseLlmFlow, context: InvocationContext
 ) -> AsyncGenerator[Event, None]:
@@ -203,7 +220,7 @@ def _question(core: TurnCore, call: types.FunctionCall, agent_name: str, first: 
     return Question(
         question_id=call.id or "",
         kind=kind,
-        group=f"{known.group.key}|answers",
+        group=answers_key(known.group.batch.key),
         wait=QuestionWait.LIVE if first is None else QuestionWait.NEXT_TURN,
         tool_name=name,
         arguments=arguments,

@@ -22,9 +22,9 @@ from perdure.adk import seams
 from perdure.adk.live import determinism
 from perdure.adk.live.core import TurnCore, current_turn
 from perdure.adk.live.journal import ASIDE
+from perdure.adk.live.places import path_of
 from perdure.adk.live.runs import Run, current_run
 from perdure.adk.marks import is_ours, ours
-from perdure.adk.tools.scopes import path_of
 from perdure.adk.waits import signin
 from perdure.adk.waits.credentials import record_aside
 from perdure.session.model import InterruptKind
@@ -109,7 +109,7 @@ async def _question(
         tool_name=name,
         arguments={},
         agent_name=context.agent.name if context.agent is not None else "",
-        path=path_of(run, CallbackContext(context)),
+        path=path_of(core, run, CallbackContext(context)),
         hint=f"Toolset {name} needs a sign-in before it can list its tools.",
         payload=signin.shown_request(signin.config_of(json.loads(note))),
     )

@@ -24,6 +24,7 @@ from perdure.errors import (
     StoreUnavailable,
 )
 from perdure.store.codec import MAX_NAME_BYTES, Unreadable
+from perdure.store.sql.marks import refusal
 
 _LOST = frozenset({"57P01", "57P02", "57P03", "57P05", "25P03"})
 """The server ended the session: a shutdown, an administrator, a session that stood still too long."""
@@ -55,6 +56,8 @@ def translate(error: psycopg.Error | OSError | Unreadable, address: str, *, wait
     if isinstance(error, Unreadable):
         return corrupt(address, error.where, error.reason)
     reason = _first_line(error)
+    if (marked := refusal(reason, address)) is not None:
+        return marked
     match error:
         case pg.InsufficientPrivilege() | pg.InvalidAuthorizationSpecification():
             return denied(address, reason)

@@ -7,6 +7,14 @@
 
 -- ================================================================ clients
 
+-- name: store_id
+-- What tells this store from every other.
+SELECT value FROM meta WHERE name = 'store_id';
+
+-- name: store_id_insert
+-- The store has an id from now on.
+INSERT INTO meta VALUES ('store_id', $1) ON CONFLICT DO NOTHING;
+
 -- name: session_key
 -- The key of a session.
 SELECT session_key FROM sessions WHERE session_id = $1;
@@ -580,6 +588,18 @@ SELECT wake_at_ms, session_key FROM sessions
 WHERE wake_at_ms IS NOT NULL AND owner IS NULL AND blocked IS NULL AND flow_type = $1 AND wake_at_ms <= $2
 ORDER BY wake_at_ms LIMIT $3;
 
+-- name: overdue_sessions
+-- Sessions of a flow type that have had something to do for a while, oldest first.
+SELECT due_since_ms, session_id, fence FROM sessions
+WHERE due_since_ms IS NOT NULL AND flow_type = $1 AND due_since_ms <= $2
+ORDER BY due_since_ms LIMIT $3;
+
+-- name: overdue_wakes
+-- Sessions of a flow type whose time came a while ago, oldest first.
+SELECT wake_at_ms, session_id, fence FROM sessions
+WHERE wake_at_ms IS NOT NULL AND owner IS NULL AND blocked IS NULL AND flow_type = $1 AND wake_at_ms <= $2
+ORDER BY wake_at_ms LIMIT $3;
+
 -- name: next_wake
 -- The earliest wake-up of a flow type.
 SELECT min(wake_at_ms) FROM sessions
@@ -591,6 +611,12 @@ UPDATE sessions SET owner = $1, fence = fence + 1, lost = lost + 1, due_since_ms
 WHERE session_key = (SELECT session_key FROM sessions
                      WHERE session_key = $2 AND owner IS NULL AND (due_since_ms IS NOT NULL OR wake_at_ms IS NOT NULL)
                      FOR UPDATE SKIP LOCKED)
+RETURNING session_id, fence, incarnation, flow_type, user_id, turn_count, closed, blocked, await_step_id, lost - 1,
+          message_count, step_count, definition, open_turn_key;
+
+-- name: session_adopt
+-- The same, whoever owns it.
+UPDATE sessions SET owner = $1, fence = fence + 1, lost = lost + 1, due_since_ms = NULL WHERE session_key = $2
 RETURNING session_id, fence, incarnation, flow_type, user_id, turn_count, closed, blocked, await_step_id, lost - 1,
           message_count, step_count, definition, open_turn_key;
 
@@ -668,6 +694,7 @@ SELECT s.session_key, s.flow_type, s.app_name, s.user_id, s.status, s.blocked, s
        EXISTS (SELECT 1 FROM worker_flows AS f JOIN workers AS w ON w.worker_id = f.worker_id
                WHERE f.flow_type = s.flow_type
                AND w.lease_until_ms > coalesce($2, (extract(epoch FROM clock_timestamp()) * 1000)::bigint)),
+       greatest(s.lost - (s.owner IS NOT NULL)::int, 0),
        t.turn_id, t.number, t.status, t.started_at_ms, t.ended_at_ms,
        t.input_tokens, t.output_tokens, t.model_calls, t.error
 FROM sessions AS s LEFT JOIN turns AS t ON t.session_key = s.session_key AND t.number = s.turn_count

@@ -18,6 +18,7 @@ from psycopg.raw_cursor import RawCursor
 from perdure.errors import UsageError
 from perdure.store.postgres.connection import PACKAGE, Raw, adapt
 from perdure.store.postgres.errors import not_ours, too_new, translate, unavailable
+from perdure.store.sql.marks import refuse_marked
 from perdure.store.sql.schema import Schema, read_schema
 
 Durability = Literal["power", "process"]
@@ -166,11 +167,15 @@ def is_made(database: Database) -> bool:
         raise translate(error, database.address) from error
 
 
-def prepare(database: Database, schema: Schema, now_ms: int) -> None:
+def prepare(database: Database, schema: Schema, now_ms: int, *, marked: bool = False) -> None:
     """Creates the store, or brings it up to date.  Any number of processes may do this at once.
 
+    Args:
+        marked: also one that was moved, or is an unfinished copy.
+
     Raises:
-        StoreNotOurs, StoreTooNew, StoreBusy, StoreReadOnly, StoreAccessDenied, StoreFull, StoreUnavailable
+        StoreNotOurs, StoreTooNew, StoreBusy, StoreReadOnly, StoreAccessDenied, StoreFull, StoreUnavailable, StoreMoved,
+        StoreUnfinished
     """
     try:
         raw = database.connect()
@@ -178,6 +183,8 @@ def prepare(database: Database, schema: Schema, now_ms: int) -> None:
             _check_server(raw, database)
             if _recognise(raw, database, schema) != schema.version:
                 _migrate(raw, database, schema, now_ms)
+            if not marked:
+                refuse_marked(database.address, dict(raw.execute("SELECT name, value FROM meta").fetchall()))
         finally:
             raw.close()
     except psycopg.Error as error:

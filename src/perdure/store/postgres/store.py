@@ -94,6 +94,13 @@ class PostgresStore(SqlStore):
         self._open: tuple[PostgresWriter, Readers, Notices] | None = None
         self._commits = 0
 
+    def another(self) -> PostgresStore:
+        store = PostgresStore(
+            self._database.address, clock=self._clock, ids=self._ids, readers=self._size, leases=self._leases
+        )
+        store._database = self._database  # with the password, which the address leaves out
+        return store
+
     @property
     def address(self) -> str:
         """The address without the password."""
@@ -110,7 +117,8 @@ class PostgresStore(SqlStore):
         """Connects, and creates the tables or brings them up to date.
 
         Raises:
-            StoreNotOurs, StoreTooNew, StoreBusy, StoreReadOnly, StoreAccessDenied, StoreFull, StoreUnavailable
+            StoreNotOurs, StoreTooNew, StoreBusy, StoreReadOnly, StoreAccessDenied, StoreFull, StoreUnavailable,
+            StoreMoved, StoreUnfinished
         """
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(None, prepare, self._database, released_schema(), self._clock.now_ms())

@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 from perdure.faults import DurableWrite
 from perdure.session.model import TurnStatus, Usage
 from perdure.session.runner import AnsweredQuestion, QuestionWait
-from perdure.store.base import ClaimedSession, InboxItem, Lease, StoredCall, StoredQuestion, StoredTurn
+from perdure.store.base import ClaimedSession, DueSession, InboxItem, Lease, StoredCall, StoredQuestion, StoredTurn
 from perdure.store.codec import ending_from_json, error_from_json, message_from_json
 from perdure.store.sql import rows
+from perdure.store.sql.client import session_not_found
 from perdure.store.sql.connection import Connection, Row, Rows
 from perdure.store.sql.reading import stored_questions
 from perdure.store.sql.transaction import Transaction, Write
@@ -64,13 +65,44 @@ def claim(worker_id: str, flow_types: Sequence[str], limit: int, now_ms: int) ->
     return write
 
 
+def adopt(worker_id: str, session_id: str) -> Write[ClaimedSession]:
+    """SESSION_CLAIMED, of one session, whoever owns it."""
+
+    def write(transaction: Transaction) -> ClaimedSession:
+        # First the worker, then the session: in the order of those that take a worker out.
+        if transaction.execute("worker_to_claim", (worker_id,)).fetchone() is None:
+            raise worker_lost(worker_id)
+        transaction.lock("lock_sessions", (transaction.connection.array([session_id]),))
+        found = transaction.execute("session_key", (session_id,)).fetchone()
+        if found is None:
+            raise session_not_found(session_id)
+        transaction.starts(DurableWrite.SESSION_CLAIMED)
+        definitions = dict(transaction.execute("worker_definitions", (worker_id,)).fetchall())
+        row = transaction.execute("session_adopt", (worker_id, found[0])).fetchone()
+        transaction.changed((session_id,), work=False)
+        return _claimed(transaction.connection, worker_id, found[0], definitions, row)
+
+    return write
+
+
+def list_due(connection: Connection, flow_type: str, before_ms: int, limit: int) -> tuple[DueSession, ...]:
+    """Sessions that nobody owns and that are due, or whose time came, since ``before_ms`` or longer."""
+    found: dict[DueSession, int] = {}
+    for query in ("overdue_wakes", "overdue_sessions"):
+        for since, session_id, fence in connection.execute(query, (flow_type, before_ms, limit)).fetchall():
+            found.setdefault(DueSession(session_id, fence), since)
+    return tuple(sorted(found, key=found.__getitem__)[:limit])
+
+
 def _claim(transaction: Transaction, worker_id: str, key: int, definitions: dict[str, str]) -> ClaimedSession | None:
     row = transaction.execute("session_claim", (worker_id, key)).fetchone()
-    if row is None:
-        return None
+    return None if row is None else _claimed(transaction.connection, worker_id, key, definitions, row)
+
+
+def _claimed(connection: Connection, worker_id: str, key: int, definitions: dict[str, str], row: Row) -> ClaimedSession:
+    """A session that was just taken, from what taking it returned.  Reads the rest."""
     session_id, fence, incarnation, flow_type, user_id, turns, closed, blocked, await_step_id, lost, *counts = row
     message_count, step_count, definition, turn_key = counts
-    connection = transaction.connection
     where = f"session {session_id!r}"
     # All that can be asked at once is asked before the first answer is waited for.
     late = connection.execute("questions_late", (key,))

@@ -37,6 +37,17 @@ from perdure.store.sql.state import apply_delta, split_delta
 from perdure.store.sql.transaction import Transaction, Write
 
 
+def name_store(new_id: str) -> Write[str]:
+    """Gives the store an id, unless it has one.  Returns the one that it has then."""
+
+    def write(transaction: Transaction) -> str:
+        transaction.execute("store_id_insert", (new_id,))
+        found: str = transaction.execute("store_id").fetchone()[0]
+        return found
+
+    return write
+
+
 @dataclass(frozen=True, slots=True)
 class ClientSession:
     """The row of ``session_for_client``."""

@@ -37,6 +37,12 @@ _NEWEST = f"{2**62}.{2**62}"
 _LIST_CURSOR = re.compile(r"(\d{1,19})\.(\d{1,19})")
 
 
+def store_id(connection: Connection) -> str | None:
+    """The store's id, if it has one."""
+    row = connection.execute("store_id").fetchone()
+    return None if row is None else str(row[0])
+
+
 def _key(connection: Connection, session_id: str) -> int:
     row = connection.execute("session_key", (session_id,)).fetchone()
     if row is None:
@@ -60,7 +66,7 @@ def _snapshot(row: Row, where: str, connection: Connection, session_id: str) -> 
     key, flow_type, app_name, user_id, status, blocked, _, *rest = row
     pending = connection.execute("interrupts_pending", (key,))
     state = SessionState(connection, key, session_id, app_name, user_id)
-    tokens_in, tokens_out, model_calls, created, updated, queued, served, *turn_row = rest
+    tokens_in, tokens_out, model_calls, created, updated, queued, served, lost, *turn_row = rest
     turn = None if turn_row[0] is None else rows.turn_info(turn_row, f"{where}, turn {turn_row[0]!r}")
     error: ErrorInfo | None = error_from_json(blocked, where)
     if error is None and turn is not None and turn.status is TurnStatus.FAILED:
@@ -80,6 +86,7 @@ def _snapshot(row: Row, where: str, connection: Connection, session_id: str) -> 
         state=state.own() | state.shared(),
         error=error,
         served=bool(served),
+        lost_workers=lost,
         cursor=None if newest is None else cursor_for(*newest),
         created_at=to_datetime(created),
         updated_at=to_datetime(updated),
@@ -90,7 +97,9 @@ def list_sessions(connection: Connection, chosen: SessionFilter, after: str | No
     """Sessions, the most recently changed first.  The cursor is the last one's time of change and key."""
     parsed = _LIST_CURSOR.fullmatch(after or _NEWEST)
     if parsed is None:
-        raise UsageError(f"{after!r} is no cursor of a session list; pass a Page's next_cursor, or None", cursor=after)
+        raise UsageError(
+            f"after: {after!r} is no cursor of a session list; pass a Page's next_cursor, or None", cursor=after
+        )
     status = None if chosen.status is None else chosen.status.value
     facts = (chosen.user_id, status, chosen.flow_type, int(parsed[1]), int(parsed[2]), limit + 1)
     found = connection.execute(_list_query(chosen), facts).fetchall()

@@ -11,6 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TypeVar
 
+from perdure.ids import IdSource
 from perdure.session.model import (
     AgentSnapshot,
     Interrupt,
@@ -25,6 +26,7 @@ from perdure.session.runner import NewMessage, RecordedCall, RecordedTurn
 from perdure.store.base import (
     Change,
     ClaimedSession,
+    DueSession,
     EventBatch,
     Fork,
     GivenAnswer,
@@ -50,6 +52,8 @@ T = TypeVar("T")
 class SqlStore(ABC):
     """The part of ``SessionStore`` that is the same on every SQL database."""
 
+    _ids: IdSource
+
     def __init__(self) -> None:
         self._listeners: dict[object, Listener] = {}
 
@@ -64,6 +68,10 @@ class SqlStore(ABC):
     @abstractmethod
     def commits(self) -> int:
         """Transactions of the database that wrote something, since the store was opened."""
+
+    @abstractmethod
+    def another(self) -> SqlStore:
+        """See ``SessionStore``."""
 
     @abstractmethod
     async def open(self) -> None:
@@ -108,6 +116,11 @@ class SqlStore(ABC):
     def _lease_now_ms(self, now_ms: int) -> int | None:
         """The time by which leases are kept; ``None``: the database's own."""
         return now_ms
+
+    async def store_id(self) -> str:
+        """See ``SessionStore``."""
+        found: str | None = await self._read_now(reading.store_id)
+        return found if found is not None else await self._submit(client.name_store(self._ids.new_id()))
 
     # ------------------------------------------------------------ listeners
 
@@ -231,6 +244,14 @@ class SqlStore(ABC):
         if not await self._look(lambda connection: claims.due_sessions(connection, types, 1, now_ms)):
             return ()
         return await self._submit(claims.claim(worker_id, types, limit, now_ms))
+
+    async def adopt(self, worker_id: str, session_id: str, now_ms: int) -> ClaimedSession:
+        """See ``SessionStore``."""
+        return await self._submit(claims.adopt(worker_id, session_id))
+
+    async def list_due(self, flow_type: str, before_ms: int, limit: int) -> Sequence[DueSession]:
+        """See ``SessionStore``."""
+        return await self._look(lambda connection: claims.list_due(connection, flow_type, before_ms, limit))
 
     async def next_wake_ms(self, flow_types: Sequence[str]) -> int | None:
         """See ``SessionStore``."""

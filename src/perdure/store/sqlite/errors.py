@@ -19,6 +19,7 @@ from perdure.errors import (
     StoreUnavailable,
 )
 from perdure.store.codec import Unreadable
+from perdure.store.sql.marks import refusal
 
 
 def address_of(path: Path) -> str:
@@ -32,6 +33,8 @@ def translate(error: sqlite3.Error | OSError | Unreadable, address: str, *, wait
         return corrupt(address, error.where, error.reason)
     if isinstance(error, OSError):
         return unavailable(address, f"{error.strerror or error}")
+    if (marked := refusal(str(error), address)) is not None:
+        return marked
     match getattr(error, "sqlite_errorcode", 0) & 0xFF:
         case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
             return busy(address, waited)

@@ -4,6 +4,14 @@
 
 -- ================================================================ clients
 
+-- name: store_id
+-- What tells this store from every other.
+SELECT value FROM meta WHERE name = 'store_id';
+
+-- name: store_id_insert
+-- The store has an id from now on.
+INSERT OR IGNORE INTO meta VALUES ('store_id', ?);
+
 -- name: session_key
 -- The key of a session.
 SELECT session_key FROM sessions WHERE session_id = ?;
@@ -541,6 +549,18 @@ SELECT wake_at_ms, session_key FROM sessions INDEXED BY sessions_wake
 WHERE wake_at_ms IS NOT NULL AND owner IS NULL AND blocked IS NULL AND flow_type = ? AND wake_at_ms <= ?
 ORDER BY wake_at_ms LIMIT ?;
 
+-- name: overdue_sessions
+-- Sessions of a flow type that have had something to do for a while, oldest first.
+SELECT due_since_ms, session_id, fence FROM sessions INDEXED BY sessions_due
+WHERE due_since_ms IS NOT NULL AND flow_type = ? AND due_since_ms <= ?
+ORDER BY due_since_ms LIMIT ?;
+
+-- name: overdue_wakes
+-- Sessions of a flow type whose time came a while ago, oldest first.
+SELECT wake_at_ms, session_id, fence FROM sessions INDEXED BY sessions_wake
+WHERE wake_at_ms IS NOT NULL AND owner IS NULL AND blocked IS NULL AND flow_type = ? AND wake_at_ms <= ?
+ORDER BY wake_at_ms LIMIT ?;
+
 -- name: next_wake
 -- The earliest wake-up of a flow type.
 SELECT min(wake_at_ms) FROM sessions INDEXED BY sessions_wake
@@ -548,6 +568,12 @@ WHERE wake_at_ms IS NOT NULL AND owner IS NULL AND blocked IS NULL AND flow_type
 
 -- name: session_claim
 -- Takes a session.
+UPDATE sessions SET owner = ?, fence = fence + 1, lost = lost + 1, due_since_ms = NULL WHERE session_key = ?
+RETURNING session_id, fence, incarnation, flow_type, user_id, turn_count, closed, blocked, await_step_id, lost - 1,
+          message_count, step_count, definition, open_turn_key;
+
+-- name: session_adopt
+-- The same, whoever owns it.
 UPDATE sessions SET owner = ?, fence = fence + 1, lost = lost + 1, due_since_ms = NULL WHERE session_key = ?
 RETURNING session_id, fence, incarnation, flow_type, user_id, turn_count, closed, blocked, await_step_id, lost - 1,
           message_count, step_count, definition, open_turn_key;
@@ -625,6 +651,7 @@ SELECT s.session_key, s.flow_type, s.app_name, s.user_id, s.status, s.blocked, s
        (SELECT count(*) FROM inbox AS i WHERE i.session_key = s.session_key AND i.kind = 'message'),
        EXISTS (SELECT 1 FROM worker_flows AS f JOIN workers AS w ON w.worker_id = f.worker_id
                WHERE f.flow_type = s.flow_type AND w.lease_until_ms > ?2),
+       max(s.lost - (s.owner IS NOT NULL), 0),
        t.turn_id, t.number, t.status, t.started_at_ms, t.ended_at_ms,
        t.input_tokens, t.output_tokens, t.model_calls, t.error
 FROM sessions AS s LEFT JOIN turns AS t ON t.session_key = s.session_key AND t.number = s.turn_count

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeVar
 
+from perdure.store.sql.marks import refuse_marked
 from perdure.store.sql.schema import Schema, read_schema
 from perdure.store.sqlite.connection import PACKAGE
 from perdure.store.sqlite.errors import address_of, no_directory, not_ours, read_only, too_new, translate, unavailable
@@ -66,11 +67,14 @@ class Database:
         return connection
 
 
-def prepare(database: Database, schema: Schema, now_ms: int) -> None:
+def prepare(database: Database, schema: Schema, now_ms: int, *, marked: bool = False) -> None:
     """Creates the database, or brings it up to date.  Any number of processes may do this at once.
 
+    Args:
+        marked: also one that was moved, or is an unfinished copy.
+
     Raises:
-        StoreNotOurs, StoreTooNew, StoreBusy, StoreReadOnly, StoreFull, StoreUnavailable
+        StoreNotOurs, StoreTooNew, StoreBusy, StoreReadOnly, StoreFull, StoreUnavailable, StoreMoved, StoreUnfinished
     """
     directory = database.path.parent
     if not directory.is_dir():
@@ -85,6 +89,8 @@ def prepare(database: Database, schema: Schema, now_ms: int) -> None:
             _recognise_at_once(connection, database, schema)
             _patiently(lambda: _use_wal(connection, database), deadline)
             _patiently(lambda: _migrate(connection, database, schema, now_ms), deadline)
+            if not marked:
+                refuse_marked(database.address, dict(connection.execute("SELECT name, value FROM meta")))
         finally:
             connection.close()
     except sqlite3.Error as error:

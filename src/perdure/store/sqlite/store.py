@@ -66,6 +66,17 @@ class SqliteStore(SqlStore):
         self._open: tuple[SqliteWriter, SqliteReaders, Notices] | None = None
         self._commits = 0
 
+    def another(self) -> SqliteStore:
+        file = self._database
+        return SqliteStore(
+            file.path,
+            durability=file.durability,
+            clock=self._clock,
+            ids=self._ids,
+            run_dir=self._run_dir,
+            busy_timeout=file.busy_timeout,
+        )
+
     @property
     def address(self) -> str:
         """``sqlite:///`` and the path."""
@@ -82,7 +93,8 @@ class SqliteStore(SqlStore):
         """Opens or creates the file and brings its schema up to date.
 
         Raises:
-            StoreNotOurs, StoreTooNew, StoreBusy, StoreReadOnly, StoreFull, StoreUnavailable
+            StoreNotOurs, StoreTooNew, StoreBusy, StoreReadOnly, StoreFull, StoreUnavailable, StoreMoved,
+            StoreUnfinished
         """
         loop = asyncio.get_running_loop()
         now_ms = self._clock.now_ms()
