@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from tests.support.postgres import Server
+from tests.support.temporal_server import TemporalServer
 
 from perdure.testing.conformance import CaseResult, ConformanceCase, Target, run_suite
 
@@ -31,7 +32,24 @@ def targets(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
         return Target(server.address(server.new_schema()), restart_services=restart)
 
-    makers = {"local+sqlite": lambda: Target(sqlite()), "local+postgresql": local_postgresql}
+    def temporal(store: Target) -> Target:
+        server: TemporalServer = request.getfixturevalue("temporal_server")
+
+        async def restart() -> None:
+            if store.restart_services is not None:
+                await store.restart_services()
+            await asyncio.to_thread(server.stop)
+            await asyncio.to_thread(server.start)
+
+        engine = f"{server.address}?prefix={server.new_prefix()}"
+        return Target(engine, store.engine, restart_services=restart)
+
+    makers = {
+        "local+sqlite": lambda: Target(sqlite()),
+        "local+postgresql": local_postgresql,
+        "temporal+sqlite": lambda: temporal(Target(sqlite())),
+        "temporal+postgresql": lambda: temporal(local_postgresql()),
+    }
     return lambda name: makers[name]()
 
 

@@ -10,7 +10,7 @@ from tests.conformance.conftest import Results
 from perdure.testing.conformance import ConformanceCase, cases
 from perdure.testing.conformance.reference import REFERENCES, read_reference
 
-TARGETS = {"local+sqlite": False, "local+postgresql": True}
+TARGETS = {"local+sqlite": False, "local+postgresql": True, "temporal+sqlite": True, "temporal+postgresql": True}
 """Name -> whether it has servers that can be restarted."""
 
 CHOSEN = [
