@@ -274,8 +274,8 @@ class SessionActor:
     def _and_what_goes_with(self, arrival: Arrival) -> list[Arrival]:
         """The arrival, and what is to be heard with it: one write for all.
 
-        Behind news of a tool step, more such news; behind the take-over, all up to a cancel that was accepted before it:
-        else the turn would go on for a moment, although somebody was told that it stops.
+        Behind news of a tool step, more such news; behind the take-over, all up to a cancel that was accepted before
+        it: else the turn would go on for a moment, although somebody was told that it stops.
         """
         together = [arrival]
         if isinstance(arrival.given, TakenOver):

@@ -151,3 +151,36 @@ async def after_a_restart(stage: Stage) -> None:
     async with stage.worker():
         await stage.completed()
     same("the ledger", sorted(stage.world.ledger), ["pay 5", "render a", "render b"])
+
+
+def beside(world: World) -> AgentSessionFlow:
+    """One response asks for an approval and for a result from outside."""
+
+    def pay(amount: int) -> str:
+        """Pays."""
+        world.note("pay", amount)
+        return "paid"
+
+    def render(what: str) -> None:
+        """Renders; the result comes later."""
+        world.note("render", what)
+
+    script = [reply(call("pay", amount=5), call("render", what="a")), text("Done.")]
+    return world.flow(world.agent(script, [pay, LongRunningFunctionTool(render)]), {"pay": ASKED, "render": READ})
+
+
+@case("frontiers/beside-a-gated-call", "Calls of one response wait side by side, each for its own answer.", beside)
+async def beside_a_gated_call(stage: Stage) -> None:
+    await stage.start()
+
+    async def both() -> bool:
+        return len((await stage.client.wait(stage.session())).pending_interrupts) == 2
+
+    await stage.until(both, "two interrupts")
+    pay, render = await stage.asked(2)
+    await stage.answer(render, {"url": "a"})
+    await stage.step_named("AwaitAnswer", settled=True)
+    same("still asked", [each.interrupt_id for each in await stage.asked(1)], [pay.interrupt_id])
+    await stage.decide(pay, True)
+    await stage.completed()
+    same("the ledger", sorted(stage.world.ledger), ["pay 5", "render a"])
