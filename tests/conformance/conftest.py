@@ -44,7 +44,7 @@ def targets(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         engine = f"{server.address}?prefix={server.new_prefix()}"
         return Target(engine, store.engine, restart_services=restart)
 
-    makers = {
+    makers: dict[str, Callable[[], Target]] = {
         "local+sqlite": lambda: Target(sqlite()),
         "local+postgresql": local_postgresql,
         "temporal+sqlite": lambda: temporal(Target(sqlite())),

@@ -12,15 +12,15 @@ from pathlib import Path
 from time import monotonic
 
 from perdure.client import AgentSessionClient
-from perdure.errors import PerdureError, SessionNotFound
+from perdure.errors import SessionNotFound
 from perdure.ids import RandomIds
-from perdure.session.model import JsonObject, SessionStatus
+from perdure.session.model import JsonObject
 from perdure.testing.conformance.case import ConformanceCase
 from perdure.testing.conformance.checks import ConformanceFailure
 from perdure.testing.conformance.life import worker_options
 from perdure.testing.conformance.recording import record
 from perdure.testing.conformance.reference import REFERENCES, differences, read_reference, write_reference
-from perdure.testing.conformance.stage import LEASE, PATIENCE, Stage
+from perdure.testing.conformance.stage import LEASE, Stage
 from perdure.testing.conformance.target import Target
 from perdure.testing.conformance.world import World
 
@@ -126,27 +126,6 @@ async def _staged(case: ConformanceCase, target: Target) -> AsyncGenerator[Stage
             try:
                 yield stage
             finally:
-                await _clear(stage)
-
-
-async def _clear(stage: Stage) -> None:
-    """Deletes the sessions.  Those in the middle of something are closed before, so that nothing waits for them."""
-    session_ids = list(stage.sessions.values())
-    closing = [session_id for session_id in session_ids if await _goes_on(stage.client, session_id)]
-    if closing:
-        async with stage.worker():
-            for session_id in closing:
-                with suppress(PerdureError):
-                    await stage.client.close_session(session_id)
-                    await stage.client.wait(session_id, timeout=PATIENCE)
-    for session_id in session_ids:
-        with suppress(SessionNotFound):
-            await stage.client.delete_session(session_id)
-
-
-async def _goes_on(client: AgentSessionClient, session_id: str) -> bool:
-    try:
-        snapshot = await client.get_agent_snapshot(session_id)
-    except SessionNotFound:
-        return False
-    return snapshot.status not in (SessionStatus.IDLE, SessionStatus.CLOSED)
+                for session_id in stage.sessions.values():
+                    with suppress(SessionNotFound):
+                        await client.delete_session(session_id)
