@@ -6,6 +6,7 @@ import asyncio
 from datetime import timedelta
 
 import pytest
+from temporalio.client import WorkflowExecutionStatus
 from tests.support.play import Play, PlayCall
 from tests.support.session_rules import check_rules, read_stored
 from tests.support.troupe import World, until
@@ -93,10 +94,19 @@ async def test_a_session_that_is_deleted_leaves_nothing_running(world: World) ->
         await world.reached("at door")
         handle = workflow_of(engine, "s")
         await client.delete_session("s")
-        await handle.result()
+        assert (await handle.describe()).status is WorkflowExecutionStatus.TERMINATED
         # Another session of the same id is another session.
         await client.start_session("s", "model")
         assert (await client.wait("s", timeout=30)).status is SessionStatus.IDLE
+
+
+async def test_a_session_is_deleted_although_nobody_serves_its_flow_any_more(world: World) -> None:
+    async with world.engine() as engine:
+        client = AgentSessionClient(engine, "Play")
+        await client.start_session("s", "read")
+        handle = workflow_of(engine, "s")
+        await client.delete_session("s")
+        assert (await handle.describe()).status is WorkflowExecutionStatus.TERMINATED
 
 
 async def test_a_full_worker_leaves_sessions_to_others(world: World) -> None:

@@ -31,7 +31,9 @@ from perdure.session.state import (
     AttemptStarted,
     CallAsked,
     CallSettled,
+    CancelRequested,
     CheckCode,
+    CloseRequested,
     Command,
     DropTurn,
     EndTurn,
@@ -41,6 +43,7 @@ from perdure.session.state import (
     RunModel,
     SessionState,
     StopStep,
+    TakenOver,
     TurnHasNews,
 )
 from perdure.store.base import ClaimedSession, Lease, SessionStore
@@ -77,6 +80,7 @@ Mail = Arrival | Signal | TaskEnded | FlushAsked
 
 _TOOL_NEWS = (AttemptStarted, AttemptFailed, CallAsked, CallSettled)
 _STEP_ENDS = (ModelStepSettled, CallAsked, CallSettled)
+_CANCELS = (CancelRequested, CloseRequested)
 
 
 class _Mailbox(asyncio.Queue[Mail]):
@@ -126,6 +130,8 @@ class SessionActor:
         """What ran is being stopped; that should not be cut off."""
         self._looks = False
         """A look into the inbox is on its way."""
+        self._heard_first = 0
+        """How much of what was accepted before the take-over is to be heard together with it."""
         self._lingers_until: float | None = None
         self._failure: BaseException | None = None
         self._deadline_timer: asyncio.TimerHandle | None = None
@@ -192,7 +198,10 @@ class SessionActor:
     # ------------------------------------------------------------ the loop
 
     async def _restore(self) -> None:
-        self._put(await self._host.restore())
+        arrivals = await self._host.restore()
+        cancels = (number for number, one in enumerate(arrivals) if isinstance(one.given, _CANCELS))
+        self._heard_first = next(cancels, 0) if self.state.turn is not None else 0
+        self._put(arrivals)
         self._watch_deadlines()
         deadline_ms = self._host.next_deadline_ms()
         if deadline_ms is not None and deadline_ms <= self._clock.now_ms():
@@ -274,8 +283,15 @@ class SessionActor:
         self._watch_deadlines()
 
     def _and_what_goes_with(self, arrival: Arrival) -> list[Arrival]:
-        """The arrival, and if it is news of a tool step, such news that waits right behind it: one write for all."""
+        """The arrival, and what is to be heard with it: one write for all.
+
+        Behind news of a tool step, more such news; behind the take-over, all up to a cancel that was accepted before
+        it: else the turn would go on for a moment, although somebody was told that it stops.
+        """
         together = [arrival]
+        if isinstance(arrival.given, TakenOver):
+            heard = (self._arrivals.get_nowait() for _ in range(self._heard_first))
+            return [arrival, *(one for one in heard if isinstance(one, Arrival))]
         while isinstance(together[-1].given, _TOOL_NEWS) and not self._arrivals.empty():
             behind = self._arrivals.peek()
             if not (isinstance(behind, Arrival) and isinstance(behind.given, _TOOL_NEWS)):

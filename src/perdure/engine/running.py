@@ -195,20 +195,21 @@ class RunningSteps:
 
     # ------------------------------------------------------------ bodies
 
-    async def _open(self, book: TurnBook) -> LiveTurn:
+    async def _open(self, book: TurnBook) -> tuple[LiveTurn, bool]:
+        """The live turn, and whether it was rebuilt here: then it has all that was recorded when it was asked for."""
         async with self._opening:
-            if self._live is None:
-                self._live = await self._runner.open_turn(book.start, self._open_log(book))
-                late, self._late = self._late, []
-                self._live.hand_out(late)
-            return self._live
+            if self._live is not None:
+                return self._live, False
+            self._live = await self._runner.open_turn(book.start, self._open_log(book))
+            late, self._late = self._late, []
+            self._live.hand_out(late)
+            return self._live, True
 
     async def _run_model(self, book: TurnBook, run: RunModel) -> None:
         step_id = run.step_id
         try:
-            rebuilt = self._live is None
-            live = await self._open(book)
-            # A live turn that was just rebuilt has all records from the journal.
+            live, rebuilt = await self._open(book)
+            # A step of another branch may have begun to rebuild it before what this one brings was recorded.
             records = [] if rebuilt else book.settled(run)
             result = await live.drive(step_id, records, run.attempt)
             _check(result)
@@ -227,7 +228,7 @@ class RunningSteps:
 
     async def _run_call(self, book: TurnBook, run: RunCall) -> None:
         try:
-            live = await self._open(book)
+            live, _ = await self._open(book)
             await live.ready(run.call_id)
         except NonDeterminismError as error:
             self._code_differs(book, error)
@@ -259,7 +260,7 @@ class RunningSteps:
 
     async def _check_code(self, book: TurnBook) -> None:
         try:
-            live = await self._open(book)
+            live, _ = await self._open(book)
             await live.replayed()
         except NonDeterminismError as error:
             self._code_differs(book, error)

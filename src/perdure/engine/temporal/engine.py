@@ -98,7 +98,7 @@ class TemporalEngine(HostingEngine):
         try:
             snapshot = await self._store.read_snapshot(session_id, self._clock.now_ms())
         except SessionNotFound:
-            await link.poke_if_known(session_id)  # It was deleted.
+            await link.end(session_id)  # It was deleted.  Should it be there again by now, a worker will tell Temporal.
         else:
             await link.poke(session_id, snapshot.flow_type)
 

@@ -80,13 +80,20 @@ class TemporalLink:
             self.client,
         )
 
-    async def poke_if_known(self, session_id: str) -> bool:
-        """Has a session looked at by its workflow, if there is one.
+    async def end(self, session_id: str) -> None:
+        """Ends the workflow of a session that is not there any more, if there is one.
+
+        It cannot be left to the workflow: perhaps there is no worker of its flow any more, either.
 
         Raises:
             EngineError
         """
-        return await self._signal(session_id, POKE, None)
+        handle = self.client.get_workflow_handle(self.workflow_id(session_id))
+        try:
+            await handle.terminate(reason="the session was deleted", rpc_timeout=SIGNAL_TIMEOUT)
+        except RPCError as error:
+            if error.status is not RPCStatusCode.NOT_FOUND:
+                raise translate(error, self.client) from error
 
     async def report(self, session_id: str, report: Report) -> bool:
         """Tells the workflow of a session what its host has applied.  ``False``: there is no such workflow.

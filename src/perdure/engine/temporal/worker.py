@@ -206,6 +206,7 @@ class TemporalWorker(EngineWorker):
     async def _cease(self) -> None:
         for host in list(self._hosts.values()):
             host.poke()  # What was accepted by now is seen before the end.
+        self._crew.drain()  # Polling takes its time to end; nothing new is started meanwhile.
         await asyncio.gather(*(poller.stop() for poller in self._shared))
 
     async def _end(self) -> None:
