@@ -9,8 +9,9 @@ import psutil
 
 from bench.children import worker_child
 from bench.measures.base import Conditions, Measure
+from bench.orders import refund_order
 from bench.report import Row, Target
-from bench.workload import DurableSide, many, refund_order
+from bench.workload import DurableSide, many
 
 MEGABYTE = 1024 * 1024
 STARTED_AT_ONCE = 20
