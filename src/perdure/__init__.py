@@ -6,10 +6,13 @@ The names here are the public API; ``perdure.adk`` has what needs google-adk, ``
 from perdure.client import AgentSessionClient
 from perdure.engine.base import Engine
 from perdure.engine.open import open_engine
+from perdure.engine.temporal.options import TemporalOptions, TemporalTls
 from perdure.engine.worker import WorkerOptions
 from perdure.errors import (
     Conflict,
+    EngineAccessDenied,
     EngineError,
+    EngineUnavailable,
     EventCursorExpired,
     FlowNotFound,
     FrameworkDrift,
@@ -18,6 +21,7 @@ from perdure.errors import (
     InterruptNotFound,
     InterruptWithdrawn,
     LeaseLost,
+    NamespaceNotFound,
     NonDeterminismError,
     NotFound,
     PayloadTooLarge,
@@ -31,6 +35,7 @@ from perdure.errors import (
     StoreCorrupt,
     StoreError,
     StoreFull,
+    StoreMismatch,
     StoreNotOurs,
     StoreReadOnly,
     StoreTooNew,
@@ -80,7 +85,9 @@ __all__ = [
     "AgentSnapshot",
     "Conflict",
     "Engine",
+    "EngineAccessDenied",
     "EngineError",
+    "EngineUnavailable",
     "ErrorInfo",
     "EventCursorExpired",
     "FlowNotFound",
@@ -96,6 +103,7 @@ __all__ = [
     "LeaseLost",
     "Message",
     "MessageRole",
+    "NamespaceNotFound",
     "NonDeterminismError",
     "NotFound",
     "Page",
@@ -117,10 +125,13 @@ __all__ = [
     "StoreCorrupt",
     "StoreError",
     "StoreFull",
+    "StoreMismatch",
     "StoreNotOurs",
     "StoreReadOnly",
     "StoreTooNew",
     "StoreUnavailable",
+    "TemporalOptions",
+    "TemporalTls",
     "ToolEffect",
     "ToolExecutionError",
     "ToolPolicy",

@@ -24,6 +24,10 @@ This module imports nothing of ours.  The tree::
     ├── WaitTimeout
     ├── EngineError
     │   ├── LeaseLost
+    │   ├── EngineUnavailable           Temporal cannot be reached
+    │   ├── EngineAccessDenied
+    │   ├── NamespaceNotFound
+    │   ├── StoreMismatch               the namespace belongs to another store
     │   └── FrameworkDrift              google-adk changed under a seam we rely on
     └── StoreError
         ├── StoreNotOurs
@@ -194,6 +198,37 @@ class LeaseLost(EngineError):
     retryable = True
 
 
+class EngineUnavailable(EngineError):
+    """Temporal's server does not answer.  Facts: ``address``."""
+
+    code = "engine_unavailable"
+    retryable = True
+
+
+class EngineAccessDenied(EngineError):
+    """Temporal's server does not accept the credentials, or they do not reach far enough.
+
+    Facts: ``address``, ``namespace``.
+    """
+
+    code = "engine_access_denied"
+
+
+class NamespaceNotFound(EngineError):
+    """Temporal's server has no such namespace.  Facts: ``address``, ``namespace``."""
+
+    code = "namespace_not_found"
+
+
+class StoreMismatch(EngineError):
+    """The namespace belongs to another store.
+
+    Facts: ``namespace``, ``registered``, ``registered_address``, ``store``, ``store_address`` (ids and addresses).
+    """
+
+    code = "store_mismatch"
+
+
 class FrameworkDrift(EngineError):
     """The installed google-adk does not have a seam that perdure relies on.  Facts: ``name``, ``version``."""
 
@@ -288,6 +323,10 @@ ERROR_TABLE: dict[str, ErrorMapping] = {
     WaitTimeout.code: ErrorMapping(504, 6, "timeout"),
     EngineError.code: ErrorMapping(500, 7, "engine"),
     LeaseLost.code: ErrorMapping(503, 7, "engine"),
+    EngineUnavailable.code: ErrorMapping(503, 7, "engine"),
+    EngineAccessDenied.code: ErrorMapping(500, 7, "engine"),
+    NamespaceNotFound.code: ErrorMapping(500, 7, "engine"),
+    StoreMismatch.code: ErrorMapping(500, 7, "engine"),
     FrameworkDrift.code: ErrorMapping(500, 7, "engine"),
     StoreError.code: ErrorMapping(503, 8, "store"),
     StoreNotOurs.code: ErrorMapping(503, 8, "store"),

@@ -1,4 +1,4 @@
-"""A local engine on a fresh SQLite file, with a play for an agent."""
+"""An engine on a fresh SQLite file, with a play for an agent: the local one, and Temporal's."""
 
 from __future__ import annotations
 
@@ -9,28 +9,60 @@ from pathlib import Path
 
 import pytest
 from tests.support.play import PlayRunner, Script
+from tests.support.temporal_server import TemporalServer
+from tests.support.troupe import World
 
-from perdure import AgentSessionClient, Engine, StepRecord, WorkerOptions, open_engine
+from perdure import AgentSessionClient, Engine, StepRecord, TemporalOptions, WorkerOptions, open_engine
 from perdure.session.runner import AgentSessionFlow
 
 
 @dataclass
 class Stage:
-    """One database, and what is needed to open engines on it."""
+    """One database, and what is needed to open engines on it.  ``temporal``: its server's address; ``None``: local."""
 
     path: Path
     options: WorkerOptions = field(default_factory=WorkerOptions)
+    temporal: str | None = None
+    prefix: str = ""
 
     def flow(self, script: Script, *, definition: str = "play", deadline: timedelta | None = None) -> AgentSessionFlow:
         runner = PlayRunner(script, definition)
         return AgentSessionFlow("Play", runner, "Play", interrupt_deadline=deadline)
 
     def engine(self, *flows: AgentSessionFlow, options: WorkerOptions | None = None) -> Engine:
-        return open_engine(f"sqlite:///{self.path}", flows=flows, durability="process", options=options or self.options)
+        store, options = f"sqlite:///{self.path}", options or self.options
+        if self.temporal is None:
+            return open_engine(store, flows=flows, durability="process", options=options)
+        temporal = TemporalOptions(prefix=self.prefix)
+        return open_engine(
+            self.temporal, store=store, flows=flows, durability="process", options=options, temporal=temporal
+        )
+
+
+@pytest.fixture(params=["local", "temporal"])
+def stage(tmp_path: Path, request: pytest.FixtureRequest) -> Stage:
+    if request.param == "local":
+        return Stage(tmp_path / "play.db")
+    server: TemporalServer = request.getfixturevalue("temporal_server")
+    return Stage(tmp_path / "play.db", temporal=server.address, prefix=server.new_prefix())
+
+
+@pytest.fixture(params=["local", "temporal"])
+def world(tmp_path: Path, request: pytest.FixtureRequest) -> World:
+    """A world whose engines are local, or Temporal's."""
+    world = World(tmp_path)
+    return world if request.param == "local" else world.move_to_temporal(request.getfixturevalue("temporal_server"))
 
 
 @pytest.fixture
-def stage(tmp_path: Path) -> Stage:
+def local_world(tmp_path: Path) -> World:
+    """For what takes too long to be shown over both."""
+    return World(tmp_path)
+
+
+@pytest.fixture
+def local_stage(tmp_path: Path) -> Stage:
+    """For what holds of the local engine only."""
     return Stage(tmp_path / "play.db")
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from tests.support.session_rules import check_rules, read_stored
 from tests.support.troupe import World
@@ -31,8 +29,7 @@ async def finish(client: AgentSessionClient, world: World, *session_ids: str) ->
             check_rules(await read_stored(client, session_id), world)
 
 
-async def test_a_running_tool_finishes_and_nothing_new_starts(tmp_path: Path) -> None:
-    world = World(tmp_path)
+async def test_a_running_tool_finishes_and_nothing_new_starts(world: World) -> None:
     async with world.engine() as engine:
         client = AgentSessionClient(engine, "Play")
         with world.worker() as worker:
@@ -60,8 +57,7 @@ async def test_a_running_tool_finishes_and_nothing_new_starts(tmp_path: Path) ->
         assert [line for line in world.lines("begin") if line.endswith("1")] == world.lines("begin"), "once each"
 
 
-async def test_a_model_call_under_way_is_recorded_and_its_calls_are_left(tmp_path: Path) -> None:
-    world = World(tmp_path)
+async def test_a_model_call_under_way_is_recorded_and_its_calls_are_left(world: World) -> None:
     async with world.engine() as engine:
         client = AgentSessionClient(engine, "Play")
         with world.worker() as worker:
@@ -84,8 +80,7 @@ async def test_a_model_call_under_way_is_recorded_and_its_calls_are_left(tmp_pat
 
 
 @pytest.mark.parametrize("signal", ["TERM", "KILL"])
-async def test_a_pause_between_attempts_is_cut_short_and_costs_none(tmp_path: Path, signal: str) -> None:
-    world = World(tmp_path)
+async def test_a_pause_between_attempts_is_cut_short_and_costs_none(world: World, signal: str) -> None:
     async with world.engine() as engine:
         client = AgentSessionClient(engine, "Play")
         with world.worker() as worker:
@@ -102,8 +97,7 @@ async def test_a_pause_between_attempts_is_cut_short_and_costs_none(tmp_path: Pa
         assert (await steps_of(client, "s"))[2] == "CallTool succeeded 2"
 
 
-async def test_a_session_that_waits_for_someone_is_let_go(tmp_path: Path) -> None:
-    world = World(tmp_path)
+async def test_a_session_that_waits_for_someone_is_let_go(world: World) -> None:
     async with world.engine() as engine:
         client = AgentSessionClient(engine, "Play")
         with world.worker() as worker:
@@ -117,8 +111,7 @@ async def test_a_session_that_waits_for_someone_is_let_go(tmp_path: Path) -> Non
         assert world.lines("begin s") == ["begin s c1.1 ask 1"]
 
 
-async def test_other_workers_go_on_while_one_leaves(tmp_path: Path) -> None:
-    world = World(tmp_path)
+async def test_other_workers_go_on_while_one_leaves(world: World) -> None:
     async with world.engine() as engine:
         client = AgentSessionClient(engine, "Play")
         with world.worker(max_sessions=2) as first, world.worker(max_sessions=2) as second:
@@ -139,8 +132,7 @@ async def test_other_workers_go_on_while_one_leaves(tmp_path: Path) -> None:
                 check_rules(await read_stored(client, session_id), world)
 
 
-async def test_a_second_signal_stops_at_once(tmp_path: Path) -> None:
-    world = World(tmp_path)
+async def test_a_second_signal_stops_at_once(world: World) -> None:
     async with world.engine() as engine:
         client = AgentSessionClient(engine, "Play")
         with world.worker(grace=3600) as worker:
@@ -161,8 +153,7 @@ async def test_a_second_signal_stops_at_once(tmp_path: Path) -> None:
         ]
 
 
-async def test_when_the_grace_is_over_the_rest_is_cut_off(tmp_path: Path) -> None:
-    world = World(tmp_path)
+async def test_when_the_grace_is_over_the_rest_is_cut_off(world: World) -> None:
     async with world.engine() as engine:
         client = AgentSessionClient(engine, "Play")
         with world.worker(grace=0.1) as worker:

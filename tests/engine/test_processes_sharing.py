@@ -29,15 +29,15 @@ async def talk(folder: str, first: int, count: int) -> None:
     print("said it all", flush=True)
 
 
-async def test_three_workers_share_thirty_sessions(tmp_path: Path) -> None:
-    world = World(tmp_path)
+async def test_three_workers_share_thirty_sessions(local_world: World) -> None:
+    world = local_world
     with ExitStack() as children:
         share = SESSIONS // WORKERS
         workers = [children.enter_context(world.worker(max_sessions=share)) for _ in range(WORKERS)]
         for worker in workers:
             await worker.wait_for_async("ready")
         talkers = [
-            children.enter_context(WorkerChild.of(talk, str(tmp_path), first, SESSIONS // 2))
+            children.enter_context(WorkerChild.of(talk, str(world.folder), first, SESSIONS // 2))
             for first in (0, SESSIONS // 2)
         ]
         for talker in talkers:
@@ -63,8 +63,7 @@ async def test_three_workers_share_thirty_sessions(tmp_path: Path) -> None:
         assert [await worker.wait_exit_async() for worker in workers] == [0] * WORKERS
 
 
-async def test_a_worker_in_the_clients_process_and_one_in_another_both_work(tmp_path: Path) -> None:
-    world = World(tmp_path)
+async def test_a_worker_in_the_clients_process_and_one_in_another_both_work(world: World) -> None:
     flow = world.flow()
     with world.worker(max_sessions=5) as other:
         await other.wait_for_async("ready")

@@ -46,8 +46,8 @@ def durable(events: Sequence[AgentEvent]) -> list[str]:
     return [f"{event.cursor} {event.type.value}" for event in events if event.type not in DELTAS]
 
 
-async def test_readers_in_other_processes_miss_nothing_while_owners_are_killed(tmp_path: Path) -> None:
-    world = World(tmp_path)
+async def test_readers_in_other_processes_miss_nothing_while_owners_are_killed(local_world: World) -> None:
+    world = local_world
     async with world.engine() as engine, world.engine() as another:
         client = AgentSessionClient(engine, "Play")
         for turn in range(TURNS):
@@ -75,8 +75,7 @@ async def test_readers_in_other_processes_miss_nothing_while_owners_are_killed(t
         assert [event.cursor for event in seen] == [event.cursor for event in stored.events]
 
 
-async def test_a_reader_beside_the_owner_misses_nothing_when_the_owner_changes(tmp_path: Path) -> None:
-    world = World(tmp_path)
+async def test_a_reader_beside_the_owner_misses_nothing_when_the_owner_changes(world: World) -> None:
     flow = world.flow()
     text = "model model read:a model par:b model model"
     async with world.engine(flow, options=replace(RENEWS_SOON, drain_grace=timedelta(0))) as engine:
@@ -132,8 +131,8 @@ async def test_a_reader_that_falls_behind_costs_no_memory_and_misses_nothing(
         assert not hub_of(engine)._readers, "a reader that leaves leaves nothing behind"
 
 
-async def test_a_ring_that_no_longer_reaches_back_says_so(tmp_path: Path) -> None:
-    world = World(tmp_path)
+async def test_a_ring_that_no_longer_reaches_back_says_so(local_world: World) -> None:
+    world = local_world
     flow = replace(world.flow(), event_stream_capacity_bytes=4000)
     async with world.engine(flow) as engine, engine.worker():
         client = AgentSessionClient(engine, flow)
@@ -149,8 +148,7 @@ async def test_a_ring_that_no_longer_reaches_back_says_so(tmp_path: Path) -> Non
         assert refused.value.facts == {"session_id": "s", "cursor": first.cursor, "oldest": stored[0].cursor}
 
 
-async def test_the_stream_of_a_session_that_is_deleted_ends_with_an_error(tmp_path: Path) -> None:
-    world = World(tmp_path)
+async def test_the_stream_of_a_session_that_is_deleted_ends_with_an_error(world: World) -> None:
     flow = world.flow()
     async with world.engine(flow) as engine, engine.worker(), world.engine() as other:
         client = AgentSessionClient(engine, flow)
@@ -167,8 +165,8 @@ async def test_the_stream_of_a_session_that_is_deleted_ends_with_an_error(tmp_pa
             await client.wait("s")
 
 
-async def test_a_text_that_is_no_cursor_is_refused(tmp_path: Path) -> None:
-    world = World(tmp_path)
+async def test_a_text_that_is_no_cursor_is_refused(local_world: World) -> None:
+    world = local_world
     async with world.engine() as engine:
         client = AgentSessionClient(engine, "Play")
         await client.start_session("s")

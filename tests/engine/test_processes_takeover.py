@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from tests.support.session_rules import check_rules, read_stored
 from tests.support.troupe import World, until
 
@@ -14,8 +12,7 @@ def outcomes(steps: list[str]) -> list[str]:
     return [step for step in steps if step.startswith("Call")]
 
 
-async def test_what_a_killed_owner_left_is_taken_over(tmp_path: Path) -> None:
-    world = World(tmp_path)
+async def test_what_a_killed_owner_left_is_taken_over(world: World) -> None:
     with world.worker() as first:
         await first.wait_for_async("ready")
         async with world.engine() as engine:
@@ -57,8 +54,8 @@ async def test_what_a_killed_owner_left_is_taken_over(tmp_path: Path) -> None:
                 assert set(world.doers("begin asks")) == {second.pid}
 
 
-async def test_an_answer_that_came_while_nobody_worked_is_told_and_obeyed(tmp_path: Path) -> None:
-    world = World(tmp_path)
+async def test_an_answer_that_came_while_nobody_worked_is_told_and_obeyed(local_world: World) -> None:
+    world = local_world
     async with world.engine() as engine:
         client = AgentSessionClient(engine, "Play")
         with world.worker() as first:
@@ -76,8 +73,8 @@ async def test_an_answer_that_came_while_nobody_worked_is_told_and_obeyed(tmp_pa
         assert told["response"] == answered.response
 
 
-async def test_a_stopped_owner_loses_its_sessions_and_serves_again_later(tmp_path: Path) -> None:
-    world = World(tmp_path)
+async def test_a_stopped_owner_loses_its_sessions_and_serves_again_later(local_world: World) -> None:
+    world = local_world
     with world.worker(lease=1) as first:
         await first.wait_for_async("ready")
         async with world.engine() as engine:
@@ -123,9 +120,9 @@ async def test_a_stopped_owner_loses_its_sessions_and_serves_again_later(tmp_pat
             assert await first.wait_exit_async() == 0
 
 
-async def test_a_worker_is_stopped_again_and_again(tmp_path: Path) -> None:
+async def test_a_worker_is_stopped_again_and_again(local_world: World) -> None:
     """Wherever its loops stand when it is stopped, it must come back."""
-    world = World(tmp_path)
+    world = local_world
     with world.worker(lease=0.4) as first, world.worker(lease=0.4) as second:
         await first.wait_for_async("ready")
         await second.wait_for_async("ready")

@@ -94,8 +94,8 @@ async def test_a_model_call_that_was_recorded_while_the_session_was_given_up_is_
     release = SessionActor._release
 
     async def release_late(self: SessionActor) -> None:
-        assert self._book is not None
-        log = self._open_log(self._book)
+        assert self._host.book is not None
+        log = self._open_log(self._host.book)
         await log.record_model_call("late", "an answer", Usage(model_calls=1), log.now_ms())
         await release(self)
 

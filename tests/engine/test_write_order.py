@@ -51,7 +51,7 @@ async def test_a_flush_that_falls_due_as_its_turn_ends_does_not_come_behind_the_
     assert actors
 
 
-async def test_calls_that_end_together_are_stored_together(stage: Stage) -> None:
+async def test_calls_that_end_together_are_stored_together(local_stage: Stage) -> None:
     """Eight reads of one response that return at the same moment share one write, each with its own record."""
 
     async def look(call_id: str, attempt: int) -> object:
@@ -62,8 +62,8 @@ async def test_calls_that_end_together_are_stored_together(stage: Stage) -> None
         await play.tools("m1", {f"c{n}": PlayCall("look", look) for n in range(8)})
         play.say("done")
 
-    flow = stage.flow(script)
-    async with stage.engine(flow) as engine, engine.worker():
+    flow = local_stage.flow(script)
+    async with local_stage.engine(flow) as engine, engine.worker():
         assert isinstance(engine.store, SqliteStore)
         client = AgentSessionClient(engine, flow)
         await client.start_session("s")

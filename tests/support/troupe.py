@@ -20,6 +20,7 @@ from time import monotonic
 from unittest.mock import patch
 
 from tests.support.play import FAST_RETRY, Play, PlayCall, PlayRunner, asks
+from tests.support.temporal_server import TemporalServer
 
 from perdure import (
     AgentSessionClient,
@@ -36,10 +37,14 @@ from perdure import (
 )
 from perdure.engine.crew import Crew
 from perdure.engine.feed import FeedHub
-from perdure.engine.local import LocalEngine
+from perdure.engine.hosting import HostingEngine
+from perdure.engine.temporal.options import TemporalOptions
 from perdure.testing import WorkerChild
 
 A_WHILE = "~"
+TEMPORAL = "temporal.txt"
+"""Holds the address of Temporal's server, and the prefix to use there."""
+
 LOOK_EVERY = 0.005
 PATIENCE = 60.0
 
@@ -160,7 +165,17 @@ class World:
         return AgentSessionFlow("Play", PlayRunner(self.script), "Play", interrupt_deadline=deadline)
 
     def engine(self, *flows: AgentSessionFlow, options: WorkerOptions | None = None) -> Engine:
-        return open_engine(f"sqlite:///{self.database}", flows=flows, durability="process", options=options)
+        store, temporal = f"sqlite:///{self.database}", self.folder / TEMPORAL
+        if not temporal.exists():
+            return open_engine(store, flows=flows, durability="process", options=options)
+        address, prefix = temporal.read_text().split()
+        at = TemporalOptions(prefix=prefix)
+        return open_engine(address, store=store, flows=flows, durability="process", options=options, temporal=at)
+
+    def move_to_temporal(self, server: TemporalServer) -> World:
+        """Has all engines of this world from now on on a server."""
+        (self.folder / TEMPORAL).write_text(f"{server.address} {server.new_prefix()}")
+        return self
 
     def worker(
         self, *, lease: float = 10, grace: float = 30, linger: float = 60, max_sessions: int = 200
@@ -203,12 +218,12 @@ async def serve(folder: str, lease: float, grace: float, linger: float, max_sess
 
 def crews_of(engine: Engine) -> list[Crew]:
     """What the workers of an engine run."""
-    assert isinstance(engine, LocalEngine)
+    assert isinstance(engine, HostingEngine)
     return [worker._crew for worker in engine._workers]
 
 
 def hub_of(engine: Engine) -> FeedHub:
-    assert isinstance(engine, LocalEngine)
+    assert isinstance(engine, HostingEngine)
     return engine._hub
 
 

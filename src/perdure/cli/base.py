@@ -6,7 +6,7 @@ import asyncio
 import json
 import os
 import shlex
-from collections.abc import AsyncGenerator, Callable, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
@@ -16,10 +16,15 @@ from click.core import ParameterSource
 from perdure.client import AgentSessionClient
 from perdure.engine.base import Engine
 from perdure.engine.open import open_engine, sqlite_path
-from perdure.errors import ERROR_TABLE, PerdureError, StoreUnavailable
+from perdure.engine.temporal.options import TEMPORAL_PREFIX
+from perdure.engine.worker import WorkerOptions
+from perdure.errors import ERROR_TABLE, PerdureError, StoreUnavailable, UsageError
+from perdure.session.runner import AgentSessionFlow
 
 DEFAULT_ENGINE = "sqlite:///perdure.db"
 ENGINE_VARIABLE = "PERDURE_ENGINE"
+STORE_VARIABLE = "PERDURE_STORE"
+_STORE = "perdure.store"
 INTERRUPTED = 130
 """Exit code after Ctrl-C, as shells have it."""
 
@@ -60,7 +65,16 @@ def report(error: PerdureError, *, as_json: bool) -> None:
 
 
 def engine_option(command: Decorated) -> Decorated:
-    """``--engine``."""
+    """``--engine`` and ``--store``.  The second is kept for ``open_at``."""
+    command = click.option(
+        "--store",
+        metavar="ADDRESS",
+        envvar=STORE_VARIABLE,
+        show_envvar=True,
+        expose_value=False,
+        callback=_keep_store,
+        help="With --engine temporal://HOST:PORT/NAMESPACE: where the sessions are kept.",
+    )(command)
     return click.option(
         "--engine",
         "address",
@@ -73,6 +87,46 @@ def engine_option(command: Decorated) -> Decorated:
     )(command)
 
 
+def _keep_store(context: click.Context, parameter: click.Parameter, value: str | None) -> None:
+    source = context.get_parameter_source(parameter.name or "")
+    context.meta[_STORE] = (value, source is ParameterSource.COMMANDLINE)
+
+
+def _store() -> tuple[str | None, bool]:
+    """What ``--store`` says, and whether it was typed."""
+    found: tuple[str | None, bool] = click.get_current_context().meta.get(_STORE, (None, False))
+    return found
+
+
+def open_at(address: str, *, flows: Iterable[AgentSessionFlow] = (), options: WorkerOptions | None = None) -> Engine:
+    """The engine that ``--engine`` and ``--store`` name; as ``open_engine``.
+
+    Raises:
+        UsageError
+    """
+    store = _kept_at(address)
+    return open_engine(address, flows=flows, store=None if store == address else store, options=options)
+
+
+def _kept_at(address: str) -> str:
+    """Where the engine at this address keeps its sessions.
+
+    Raises:
+        UsageError: nobody says so, or --store says it of an engine that keeps them itself.
+    """
+    store, typed = _store()
+    if not address.startswith(TEMPORAL_PREFIX):
+        if typed:
+            raise UsageError("--store belongs to --engine temporal://HOST:PORT/NAMESPACE; other engines keep sessions")
+        return address
+    if store is None:
+        raise UsageError(
+            f"{address} does not keep sessions; say with --store or {STORE_VARIABLE} where they are kept",
+            address=address,
+        )
+    return store
+
+
 def json_option(command: Decorated) -> Decorated:
     """``--json``."""
     return click.option("--json", "as_json", is_flag=True, help="Print JSON for programs; errors too, on stderr.")(
@@ -83,9 +137,13 @@ def json_option(command: Decorated) -> Decorated:
 def engine_arguments() -> list[str]:
     """What a command that we suggest needs to reach the same store: nothing, when the environment says it anyway."""
     context = click.get_current_context()
+    arguments: list[str] = []
     if context.get_parameter_source("address") is ParameterSource.COMMANDLINE:
-        return ["--engine", str(context.params["address"])]
-    return []
+        arguments += ["--engine", str(context.params["address"])]
+    store, typed = _store()
+    if store is not None and typed:
+        arguments += ["--store", store]
+    return arguments
 
 
 def suggest(*words: str) -> str:
@@ -101,14 +159,14 @@ async def open_existing(address: str) -> AsyncGenerator[Engine, None]:
         StoreUnavailable: there is no store at the address.
         UsageError, StoreError
     """
-    path = sqlite_path(address)
+    path = sqlite_path(_kept_at(address))
     if not os.path.exists(path):  # noqa: ASYNC240 - nothing else runs yet
         raise StoreUnavailable(
             f"there is no {path}, so no session either. Name the store with --engine or {ENGINE_VARIABLE}, or start a "
             "session with 'perdure chat'",
             address=address,
         )
-    async with open_engine(address) as engine:
+    async with open_at(address) as engine:
         yield engine
 
 

@@ -10,12 +10,11 @@ from types import FrameType
 
 import click
 
-from perdure.cli.base import command, engine_option, run
+from perdure.cli.base import command, engine_option, open_at, run
 from perdure.cli.leaving import leave_within
 from perdure.cli.logs import log_to_stderr
 from perdure.cli.target import flow_type_option, load_flow
 from perdure.engine.base import Engine
-from perdure.engine.open import open_engine
 from perdure.engine.worker import WorkerOptions
 from perdure.errors import UsageError
 from perdure.session.runner import AgentSessionFlow
@@ -76,7 +75,7 @@ def serve(
 async def _serve(flows: list[AgentSessionFlow], address: str, options: WorkerOptions) -> int:
     """Serves until told to stop; returns the exit code."""
     signals = _Signals(options)
-    async with open_engine(address, flows=flows, options=options) as engine:
+    async with open_at(address, flows=flows, options=options) as engine:
         await engine.serve(ready=lambda: _ready(engine, signals))
     code = signals.exit_code
     leave_within(THREAD_GRACE, code)

@@ -150,7 +150,10 @@ class AgentSessionClient:
         content = None if first is None else first.model_dump(mode="json")
         request = request_of(request_id, "start", self._flow_type, user, initial, content)
         turn = None if first is None else (new_turn_id(self._engine.ids), first)
-        return await self._store.create_session(new, turn, request, self._now())
+        turn_id = await self._store.create_session(new, turn, request, self._now())
+        if turn_id is not None:
+            await self._engine.notify(session_id)
+        return turn_id
 
     async def send_user_message(
         self,
@@ -181,7 +184,9 @@ class AgentSessionClient:
         message = self._message(text, images, state_delta, run_config, content)
         request = request_of(request_id, "send", message.model_dump(mode="json"))
         turn_id = new_turn_id(self._engine.ids)
-        return await self._store.accept_message(text_id(session_id), turn_id, message, request, self._now())
+        turn_id = await self._store.accept_message(text_id(session_id), turn_id, message, request, self._now())
+        await self._engine.notify(session_id)
+        return turn_id
 
     async def resolve_interrupt(
         self,
@@ -275,6 +280,7 @@ class AgentSessionClient:
         request = request_of(request_id, "resume", dict(resume_map))
         turn_id = new_turn_id(self._engine.ids)
         done = await self._store.answer_interrupts(session_id, given, request, self._now(), turn_id=turn_id)
+        await self._engine.notify(session_id)
         return tuple(interrupt.for_readers() for interrupt in done)
 
     async def _answer(self, session_id: str, interrupt_id: str, answer: GivenAnswer, request: Request) -> Interrupt:
@@ -283,6 +289,7 @@ class AgentSessionClient:
         answered = await self._store.answer_interrupt(
             text_id(session_id), interrupt_id, answer, request, now, turn_id=turn_id
         )
+        await self._engine.notify(session_id)
         return answered.for_readers()
 
     async def cancel_turn(self, session_id: str, *, turn_id: str | None = None, request_id: str | None = None) -> None:
@@ -298,6 +305,7 @@ class AgentSessionClient:
         """
         request = request_of(request_id, "cancel", turn_id)
         await self._store.accept_cancel(text_id(session_id), turn_id, request, self._now())
+        await self._engine.notify(session_id)
 
     async def close_session(self, session_id: str, *, request_id: str | None = None) -> None:
         """Closes a session: it takes no more messages, its open turn is cancelled, queued messages never begin.
@@ -309,6 +317,7 @@ class AgentSessionClient:
         """
         request = request_of(request_id, "close")
         await self._store.accept_close(text_id(session_id), request, self._now())
+        await self._engine.notify(session_id)
 
     async def delete_session(self, session_id: str) -> None:
         """Deletes a session and everything of it, at once and for good.
@@ -317,6 +326,7 @@ class AgentSessionClient:
             SessionNotFound
         """
         await self._store.delete_session(text_id(session_id))
+        await self._engine.notify(session_id)
 
     # ------------------------------------------------------------ reading
 

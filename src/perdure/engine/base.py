@@ -76,6 +76,13 @@ class Engine(Protocol):
         """
         ...
 
+    async def notify(self, session_id: str) -> None:
+        """Says that a client's write to a session is on disk, so that whoever works on the session looks at it.
+
+        Never raises for an engine that cannot be reached: what is on disk is found all the same, only later.
+        """
+        ...
+
     def subscribe(self, session_id: str, only: frozenset[AgentEventType] | None = None) -> Subscription:
         """Watches the live stream of a session in this process.  End it with ``unsubscribe``.
 

@@ -115,6 +115,12 @@ class Crew:
             if not actor.closing:
                 task.cancel()
 
+    def cut(self, actor: SessionActor) -> None:
+        """Cuts one actor off: its session is somebody else's, or about to be."""
+        for task, other in tuple(self._tasks.items()):
+            if other is actor and not actor.closing:
+                task.cancel()
+
     async def gone(self, timeout: timedelta) -> bool:
         """Waits until no actor is left.  ``False``: some still are after ``timeout``."""
         if not self._tasks:
@@ -154,7 +160,7 @@ class Crew:
         while True:
             await self._pause(pause_after(failures, longest))
             try:
-                await self._free(actor.lease)
+                await self.free(actor.lease)
             except LeaseLost:
                 return
             except Exception as again:  # noqa: BLE001 - whatever it is, nobody else can free the session
@@ -190,6 +196,11 @@ class Crew:
         except TimeoutError:
             pass
 
-    async def _free(self, lease: Lease) -> None:
+    async def free(self, lease: Lease) -> None:
+        """Gives a session up in the middle of something.
+
+        Raises:
+            LeaseLost, StoreError
+        """
         write = SessionWrite(kinds=(DurableWrite.SESSION_RELEASED,), release=True, unfinished=True)
         await self._store.commit(lease, write, self._clock.now_ms())

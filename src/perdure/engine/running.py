@@ -6,7 +6,7 @@ Tasks never touch the session's state or its store rows: whatever they find out 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from datetime import timedelta
 from typing import assert_never
 
@@ -63,8 +63,9 @@ class RunningSteps:
 
     Args:
         post: takes an arrival to the actor.
-        ended: called when a task ended that nobody stopped; with its failure if it failed.
+        ended: called with the key of a task that ended and that nobody stopped; with its failure if it failed.
         open_log: makes the log for a live turn.
+        pause: waits before the next attempt of a step; ``False``: there is to be none here.
     """
 
     def __init__(
@@ -73,14 +74,16 @@ class RunningSteps:
         name: str,
         *,
         post: Callable[[Arrival], None],
-        ended: Callable[[BaseException | None], None],
+        ended: Callable[[str, BaseException | None], None],
         open_log: Callable[[TurnBook], TurnLog],
+        pause: Callable[[str, timedelta], Awaitable[bool]],
     ) -> None:
         self._runner = runner
         self._name = name
         self._post = post
         self._ended = ended
         self._open_log = open_log
+        self._pause = pause
         self._live: LiveTurn | None = None
         self._late: list[Settled] = []
         """Handed out while the live turn was being rebuilt."""
@@ -141,6 +144,16 @@ class RunningSteps:
         """Ends pauses between attempts: the next attempt will not be made here."""
         self._leaving.set()
 
+    async def stays_until(self, over: Coroutine[None, None, object]) -> bool:
+        """Waits for the end of a pause.  ``False``: it was cut short, because the session is about to be given up."""
+        ends = (asyncio.ensure_future(over), asyncio.ensure_future(self._leaving.wait()))
+        try:
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            return not self._leaving.is_set()
+        finally:
+            for end in ends:
+                end.cancel()
+
     def turn_stored(self) -> None:
         """The live turn is completed, and what it came to is on disk."""
         if self._live is not None:
@@ -181,7 +194,7 @@ class RunningSteps:
         else:
             failure = None
         if pending or failure is not None:
-            self._ended(failure)
+            self._ended(key, failure)
 
     # ------------------------------------------------------------ bodies
 
@@ -233,7 +246,7 @@ class RunningSteps:
 
         async def try_again(pause: timedelta) -> bool:
             # Counted when it begins: a worker that dies or leaves in the pause costs no attempt.
-            return await self._paused(pause) and await self._tell(
+            return await self._pause(run.step_id, pause) and await self._tell(
                 AttemptFailed(run.step_id), DurableWrite.ATTEMPT_FAILED
             )
 
@@ -246,15 +259,6 @@ class RunningSteps:
             self._post(Arrival(CallAsked(run.step_id, result.kind), attachment))
         elif result is not None:
             self._call_settled(run.step_id, storable_result(result, request.tool_name))
-
-    async def _paused(self, pause: timedelta) -> bool:
-        """Waits out a pause.  ``False``: it was cut short, because the session is about to be given up."""
-        try:
-            async with asyncio.timeout(pause.total_seconds()):
-                await self._leaving.wait()
-        except TimeoutError:
-            return True
-        return False
 
     async def _check_code(self, book: TurnBook) -> None:
         try:

@@ -1,5 +1,6 @@
-"""A worker: claims sessions that are due, has its crew run them, and drains when it is told to stop.
+"""What every worker is: one of the workers of its store, with a crew for the sessions that it runs, until it drains.
 
+How sessions come to it is the engine's business: ``claiming.ClaimingWorker`` takes those that are due in the store.
 Its loops outlive whatever goes wrong in them: a store that fails is tried again, ever more slowly.
 """
 
@@ -7,20 +8,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
 from perdure.clock import Clock
-from perdure.engine.actor import SessionActor
 from perdure.engine.crew import Crew
 from perdure.engine.feed import FeedHub
-from perdure.engine.membership import Membership, set_within
+from perdure.engine.membership import Membership
 from perdure.engine.trouble import Trouble, pause_after
-from perdure.errors import LeaseLost
 from perdure.ids import IdSource
 from perdure.session.runner import AgentSessionFlow
-from perdure.store.base import Change, ClaimedSession, SessionStore
+from perdure.store.base import Change, SessionStore
 
 logger = logging.getLogger("perdure.worker")
 
@@ -44,9 +44,6 @@ class WorkerOptions:
     drain_grace: timedelta = timedelta(seconds=30)
 
 
-CLAIM_BATCH = 4
-"""Sessions taken in one go.  Small, so that a busy worker leaves the rest to an idle one."""
-
 LONGEST_PAUSE = timedelta(seconds=1)
 """Between two tries of a loop that fails."""
 
@@ -54,7 +51,7 @@ END_GRACE = timedelta(seconds=2)
 """How long a step that was cut off, or the last write, may take before the worker ends without it."""
 
 
-class EngineWorker:
+class EngineWorker(ABC):
     """Runs the sessions of some flows."""
 
     def __init__(
@@ -73,8 +70,6 @@ class EngineWorker:
         self._options = options
         self._definitions = {flow_type: flow.runner.definition() for flow_type, flow in flows.items()}
         self._trouble = Trouble(clock)
-        self._work = asyncio.Event()
-        """There may be something to claim, or another deadline to wait for."""
         self._crew = Crew(
             store,
             clock,
@@ -82,7 +77,7 @@ class EngineWorker:
             max_sessions=options.max_sessions,
             linger=options.linger,
             max_lingering=options.max_lingering,
-            vacancy=self._work.set,
+            vacancy=self._may_take,
         )
         self._membership = Membership(
             store,
@@ -91,35 +86,63 @@ class EngineWorker:
             self._definitions,
             options.lease,
             lost=self._crew.drop,
-            registered=self._work.set,
-            freed=self._work.set,
+            registered=self._may_take,
+            freed=self._freed,
         )
-        self._unsure: str | None = None
-        """Worker id of a claim that failed, and may be on disk all the same: then nobody runs what it took."""
-        self._claiming: list[asyncio.Task[None]] = []
+        self._taking: list[asyncio.Task[None]] = []
+        """What brings sessions."""
         self._living: list[asyncio.Task[None]] = []
         self._unlisten: Callable[[], None] | None = None
         self._hurry = asyncio.Event()
         self._ending: asyncio.Task[None] | None = None
 
+    # ------------------------------------------------------------ how sessions come
+
+    @abstractmethod
+    async def _begin(self) -> Sequence[asyncio.Task[None]]:
+        """Begins to take sessions.  Returns the loops that do; they are cancelled when the worker is to stop."""
+
+    @abstractmethod
+    def _may_take(self) -> None:
+        """There may be a session to take: room for one, or one that became free, or a deadline to watch for."""
+
+    @abstractmethod
+    def _changed(self, change: Change) -> None:
+        """The store changed."""
+
+    def _freed(self) -> None:
+        """Sessions became free whose owner died."""
+        self._may_take()
+
+    async def _cease(self) -> None:
+        """Takes no more sessions.  What was taken last may still come to the crew."""
+        return
+
+    async def _give_back(self) -> None:
+        """Frees what was taken and is not held, while the crew drains."""
+        return
+
+    async def _end(self) -> None:
+        """The crew is gone; lets go of what it needed."""
+        return
+
     # ------------------------------------------------------------ life
 
     async def start(self) -> None:
-        """Makes the worker known and begins to claim.
+        """Makes the worker known and begins to take sessions.
 
         Raises:
             StoreError
         """
         await self._membership.register()
         self._unlisten = self._store.listen(self._changed)
-        self._claiming = [
-            self._keep("claiming sessions", self._claim_due),
-            self._keep("looking for dead workers", self._membership.look_for_dead),
-        ]
         self._living = [self._keep("renewing the lease", self._membership.renew)]
+        looking = self._keep("looking for dead workers", self._membership.look_for_dead)
+        self._taking = [looking]
+        self._taking += await self._begin()
 
     async def stop(self) -> None:
-        """Drains: claims nothing more, lets running steps finish within the grace, releases all sessions, signs off.
+        """Drains: takes nothing more, lets running steps finish within the grace, releases all sessions, signs off.
 
         However often it is called, it is done once, and each call returns when it is done.
         """
@@ -141,20 +164,22 @@ class EngineWorker:
     async def _stop(self) -> None:
         if self._unlisten is not None:
             self._unlisten()
-        await _cancel(self._claiming)
+        await cancel_all(self._taking)
+        await self._cease()
         self._crew.drain()
-        giving_back = asyncio.create_task(self._give_back())
+        giving_back = asyncio.create_task(self._try_to_give_back())
         await self._drained()
         self._crew.drop()
         if not await self._crew.gone(END_GRACE):
             logger.warning("a step does not let itself be stopped: %s", ", ".join(self._crew.held))
-        await _cancel((*self._living, giving_back))
+        await self._end()
+        await cancel_all((*self._living, giving_back))
         await self._sign_off()
 
-    async def _give_back(self) -> None:
-        """What a claim took that was under way goes to others now, not only when the worker has drained."""
+    async def _try_to_give_back(self) -> None:
+        """What was being taken goes to others now, not only when the worker has drained."""
         try:
-            await self._free_unheld()
+            await self._give_back()
         except Exception as error:  # noqa: BLE001 - signing off frees it, too
             self._trouble.met("giving back a claim", error)
 
@@ -167,7 +192,7 @@ class EngineWorker:
         if gone.done() and not gone.result():
             ids, seconds = ", ".join(self._crew.held), grace.total_seconds()
             logger.warning("after %g s steps still run; cut off, for the next worker: sessions %s", seconds, ids)
-        await _cancel((gone, hurry))
+        await cancel_all((gone, hurry))
 
     async def _sign_off(self) -> None:
         try:
@@ -175,68 +200,6 @@ class EngineWorker:
                 await self._membership.sign_off()
         except Exception as error:  # noqa: BLE001 - the worker ends all the same
             self._trouble.met("signing off", error)
-
-    # ------------------------------------------------------------ claims
-
-    async def _claim_due(self) -> None:
-        """Waits until there may be something to claim, and claims whatever is due."""
-        await self._wait_for_work()
-        worker_id = await self._membership.worker_id()
-        self._work.clear()
-        try:
-            await self._free_unheld()
-            while await self._claim_some(worker_id):
-                pass
-        except LeaseLost:
-            self._membership.lose()
-        except BaseException:
-            self._work.set()
-            raise
-
-    async def _claim_some(self, worker_id: str) -> bool:
-        """Claims a few sessions.  ``True``: there may be more, and there is room for them."""
-        limit = min(CLAIM_BATCH, self._crew.room)
-        if limit <= 0:
-            return False
-        self._unsure = worker_id
-        claimed = await self._store.claim(worker_id, tuple(self._flows), limit, self._clock.now_ms())
-        for session in claimed:
-            self._adopt(session)
-        self._unsure = None
-        # Let the sessions make a step first: under load this leaves the rest to less busy workers.
-        await asyncio.sleep(0)
-        return len(claimed) == limit
-
-    async def _free_unheld(self) -> None:
-        """Frees what a claim may have taken whose answer did not come."""
-        if self._unsure is not None:
-            await self._store.free_unheld(self._unsure, self._crew.held, self._clock.now_ms())
-            self._unsure = None
-
-    async def _wait_for_work(self) -> None:
-        """Waits for a change of the store, or for the next deadline of a session that nobody owns."""
-        if self._work.is_set():
-            return
-        wake_at_ms = await self._store.next_wake_ms(tuple(self._flows))
-        delay = None if wake_at_ms is None else max(0, wake_at_ms - self._clock.now_ms() + 1) / 1000
-        await set_within(self._work, delay)
-
-    def _changed(self, change: Change) -> None:
-        if not change.work:
-            return
-        self._crew.poke(change.sessions)
-        # Also when all of them are ours: an actor may be releasing its session right now.
-        self._work.set()
-
-    def _adopt(self, claimed: ClaimedSession) -> None:
-        flow, definition = self._flows[claimed.flow_type], self._definitions[claimed.flow_type]
-        self._crew.adopt(
-            SessionActor(
-                self._store, self._clock, self._hub, flow, definition, claimed, began_to_linger=self._crew.rests
-            )
-        )
-
-    # ------------------------------------------------------------ small hands
 
     def _keep(self, doing: str, once: Callable[[], Awaitable[None]]) -> asyncio.Task[None]:
         """Does something again and again, whatever goes wrong."""
@@ -255,7 +218,7 @@ class EngineWorker:
         return asyncio.create_task(go_on(), name=f"perdure {doing}")
 
 
-async def _cancel(tasks: Sequence[asyncio.Task[object]]) -> None:
+async def cancel_all(tasks: Sequence[asyncio.Task[object]]) -> None:
     """Cancels tasks and waits until they are over."""
     for task in tasks:
         task.cancel()

@@ -34,6 +34,7 @@ from perdure.session.model import (
 from perdure.session.runner import NewMessage, RecordedCall, RecordedTurn
 from perdure.store.claims import (
     ClaimedSession,
+    DueSession,
     Lease,
     StoredCall,
     StoredQuestion,
@@ -74,6 +75,7 @@ __all__ = [
     "CallPut",
     "Change",
     "ClaimedSession",
+    "DueSession",
     "EventBatch",
     "EventPut",
     "Fork",
@@ -164,6 +166,10 @@ class SessionStore(Protocol):
 
     async def close(self) -> None:
         """Finishes the writes that were handed in, and lets go of everything."""
+        ...
+
+    async def store_id(self) -> str:
+        """What tells this store from every other; made once, when it is first asked for, and kept."""
         ...
 
     def abandon(self) -> None:
@@ -384,6 +390,19 @@ class SessionStore(Protocol):
 
         No write when there is none.
         """
+        ...
+
+    async def adopt(self, worker_id: str, session_id: str, now_ms: int) -> ClaimedSession:
+        """Takes one session, whether or not it has something to do and whoever owns it; that owner loses its lease.
+
+        Raises:
+            SessionNotFound
+            LeaseLost: the worker is not registered (any more).
+        """
+        ...
+
+    async def list_due(self, flow_type: str, before_ms: int, limit: int) -> Sequence[DueSession]:
+        """Sessions that nobody owns and that have had something to do since ``before_ms`` or longer, oldest first."""
         ...
 
     async def next_wake_ms(self, flow_types: Sequence[str]) -> int | None:

@@ -38,6 +38,14 @@ class Lease:
 
 
 @dataclass(frozen=True, slots=True)
+class DueSession:
+    """A session that nobody owns.  ``fence``: no lease up to this one is worth anything any more."""
+
+    session_id: str
+    fence: int
+
+
+@dataclass(frozen=True, slots=True)
 class StoredTurn:
     """The open turn of a claimed session.
 

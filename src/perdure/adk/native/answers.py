@@ -48,6 +48,7 @@ async def give_answers(
     await engine.store.answer_interrupts(
         snapshot.session_id, given, request, engine.clock.now_ms(), turn_id=new_turn, whole=False
     )
+    await engine.notify(snapshot.session_id)
     open_turn = snapshot.turn is not None and not snapshot.turn.status.ended and snapshot.turn.turn_id in turn_ids
     if open_turn:
         return turn_ids.pop()

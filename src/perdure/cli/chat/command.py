@@ -13,14 +13,13 @@ from typing import NoReturn
 
 import click
 
-from perdure.cli.base import INTERRUPTED, command, engine_option, run, suggest
+from perdure.cli.base import INTERRUPTED, command, engine_option, open_at, run, suggest
 from perdure.cli.chat.lines import Lines
 from perdure.cli.chat.talk import Talk
 from perdure.cli.leaving import TerminalKeeper, leave_now
 from perdure.cli.logs import log_to_stderr
 from perdure.cli.output import terminal
 from perdure.cli.target import flow_type_option, load_flow
-from perdure.engine.open import open_engine
 from perdure.engine.worker import WorkerOptions
 from perdure.errors import UsageError
 from perdure.ids import RandomIds
@@ -75,7 +74,7 @@ async def _chat(flow: AgentSessionFlow, session_id: str, address: str, goodbye: 
     # The grace is zero: leaving is meant to be at once, and what is cut off is recovered.
     options = WorkerOptions(drain_grace=timedelta(0))
     try:
-        async with open_engine(address, flows=[flow], options=options) as engine:
+        async with open_at(address, flows=[flow], options=options) as engine:
             talk = Talk(engine, flow, session_id, console, Lines(interactive=interactive))
             await talk.look()
             async with engine.worker():

@@ -70,11 +70,24 @@ _INBOX_HAS_MESSAGES = sql("inbox_has_messages")
 _REQUEST_FIND = sql("request_find")
 _REQUEST_INSERT = sql("request_insert")
 _STEP_PUT = sql("step_put")
+_STORE_ID = sql("store_id")
+_STORE_ID_INSERT = sql("store_id_insert")
 _TURN_ID_OF = sql("turn_id_of")
 _INTERRUPTS_PENDING = sql("interrupts_pending")
 _LATE_WITHDRAW = sql("late_withdraw")
 _QUESTIONS_LATE = sql("questions_late")
 _QUESTION_END = sql("question_end")
+
+
+def name_store(new_id: str) -> Write[str]:
+    """Gives the store an id, unless it has one.  Returns the one that it has then."""
+
+    def write(transaction: Transaction) -> str:
+        transaction.execute(_STORE_ID_INSERT, (new_id,))
+        found: str = transaction.execute(_STORE_ID).fetchone()[0]
+        return found
+
+    return write
 
 
 @dataclass(frozen=True, slots=True)

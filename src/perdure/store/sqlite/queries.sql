@@ -4,6 +4,14 @@
 
 -- ================================================================ clients
 
+-- name: store_id
+-- What tells this store from every other.
+SELECT value FROM meta WHERE name = 'store_id';
+
+-- name: store_id_insert
+-- The store has an id from now on.
+INSERT OR IGNORE INTO meta VALUES ('store_id', ?);
+
 -- name: session_key
 -- The key of a session.
 SELECT session_key FROM sessions WHERE session_id = ?;
@@ -464,6 +472,18 @@ ORDER BY due_since_ms LIMIT ?;
 -- name: waking_sessions
 -- Sessions of a flow type whose time has come, oldest first.
 SELECT wake_at_ms, session_key FROM sessions INDEXED BY sessions_wake
+WHERE wake_at_ms IS NOT NULL AND owner IS NULL AND blocked IS NULL AND flow_type = ? AND wake_at_ms <= ?
+ORDER BY wake_at_ms LIMIT ?;
+
+-- name: overdue_sessions
+-- Sessions of a flow type that have had something to do for a while, oldest first.
+SELECT due_since_ms, session_id, fence FROM sessions INDEXED BY sessions_due
+WHERE due_since_ms IS NOT NULL AND flow_type = ? AND due_since_ms <= ?
+ORDER BY due_since_ms LIMIT ?;
+
+-- name: overdue_wakes
+-- Sessions of a flow type whose time came a while ago, oldest first.
+SELECT wake_at_ms, session_id, fence FROM sessions INDEXED BY sessions_wake
 WHERE wake_at_ms IS NOT NULL AND owner IS NULL AND blocked IS NULL AND flow_type = ? AND wake_at_ms <= ?
 ORDER BY wake_at_ms LIMIT ?;
 

@@ -52,12 +52,19 @@ _RING = sql("ring")
 _SESSION_KEY = sql("session_key")
 _SESSION_SCOPE = sql("session_scope")
 _SNAPSHOT = sql("snapshot")
+_STORE_ID = sql("store_id")
 _STEPS = sql("steps")
 _TURN_FOR_REPLAY = sql("turn_for_replay")
 _TURN_SHARED_STATE = sql("turn_shared_state")
 
 _NEWEST = f"{2**62}.{2**62}"
 _LIST_CURSOR = re.compile(r"(\d{1,19})\.(\d{1,19})")
+
+
+def store_id(connection: sqlite3.Connection) -> str | None:
+    """The store's id, if it has one."""
+    row = connection.execute(_STORE_ID).fetchone()
+    return None if row is None else str(row[0])
 
 
 def _key(connection: sqlite3.Connection, session_id: str) -> int:

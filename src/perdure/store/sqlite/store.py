@@ -29,6 +29,7 @@ from perdure.session.runner import NewMessage, RecordedCall, RecordedTurn
 from perdure.store.base import (
     Change,
     ClaimedSession,
+    DueSession,
     EventBatch,
     Fork,
     GivenAnswer,
@@ -160,6 +161,11 @@ class SqliteStore:
         if self._open is None:
             raise UsageError(f"{self.address} is not open; call open() first")
         return self._open
+
+    async def store_id(self) -> str:
+        """See ``SessionStore``."""
+        found: str | None = await self._readers.read_now(reading.store_id)
+        return found if found is not None else await self._writer.submit(client.name_store(self._ids.new_id()))
 
     def listen(self, listener: Listener) -> Callable[[], None]:
         """Calls ``listener`` after every write of any process; returns the function that ends this."""
@@ -317,6 +323,16 @@ class SqliteStore:
         if not await self._readers.read_now(lambda connection: workers.due_sessions(connection, types, 1, now_ms)):
             return ()
         return await self._writer.submit(workers.claim(worker_id, types, limit, now_ms))
+
+    async def adopt(self, worker_id: str, session_id: str, now_ms: int) -> ClaimedSession:
+        """See ``SessionStore``."""
+        return await self._writer.submit(workers.adopt(worker_id, session_id))
+
+    async def list_due(self, flow_type: str, before_ms: int, limit: int) -> Sequence[DueSession]:
+        """See ``SessionStore``."""
+        return await self._readers.read_now(
+            lambda connection: workers.list_due(connection, flow_type, before_ms, limit)
+        )
 
     async def next_wake_ms(self, flow_types: Sequence[str]) -> int | None:
         """See ``SessionStore``."""

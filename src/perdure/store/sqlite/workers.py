@@ -14,9 +14,10 @@ from perdure.errors import LeaseLost
 from perdure.faults import DurableWrite
 from perdure.session.model import TurnStatus, Usage
 from perdure.session.runner import AnsweredQuestion, QuestionWait
-from perdure.store.base import ClaimedSession, InboxItem, Lease, StoredQuestion, StoredTurn, Worker
+from perdure.store.base import ClaimedSession, DueSession, InboxItem, Lease, StoredQuestion, StoredTurn, Worker
 from perdure.store.codec import ending_from_json, error_from_json, message_from_json
 from perdure.store.sqlite import rows
+from perdure.store.sqlite.client import session_not_found
 from perdure.store.sqlite.queries import sql
 from perdure.store.sqlite.reading import stored_questions
 from perdure.store.sqlite.writer import Transaction, Write
@@ -30,11 +31,14 @@ _NEXT_DEADLINE = sql("next_deadline")
 _NEXT_WAKE = sql("next_wake")
 _OPEN_MODEL_STEP = sql("open_model_step")
 _OPEN_TURN = sql("open_turn")
+_OVERDUE_SESSIONS = sql("overdue_sessions")
+_OVERDUE_WAKES = sql("overdue_wakes")
 _QUESTIONS_LATE = sql("questions_late")
 _RAISED_BY_TURN = sql("raised_by_turn")
 _SESSIONS_FREE = sql("sessions_free")
 _SESSIONS_TO_CHECK = sql("sessions_to_check")
 _SESSION_CLAIM = sql("session_claim")
+_SESSION_KEY = sql("session_key")
 _WAKING_SESSIONS = sql("waking_sessions")
 _WORKERS_ALL = sql("workers_all")
 _WORKER_DEFINITIONS = sql("worker_definitions")
@@ -153,6 +157,33 @@ def claim(worker_id: str, flow_types: Sequence[str], limit: int, now_ms: int) ->
         return tuple(claimed)
 
     return write
+
+
+def adopt(worker_id: str, session_id: str) -> Write[ClaimedSession]:
+    """SESSION_CLAIMED, of one session, whoever owns it."""
+
+    def write(transaction: Transaction) -> ClaimedSession:
+        if transaction.execute(_WORKER_EXISTS, (worker_id,)).fetchone() is None:
+            raise worker_lost(worker_id)
+        found = transaction.execute(_SESSION_KEY, (session_id,)).fetchone()
+        if found is None:
+            raise session_not_found(session_id)
+        transaction.starts(DurableWrite.SESSION_CLAIMED)
+        definitions = dict(transaction.execute(_WORKER_DEFINITIONS, (worker_id,)).fetchall())
+        claimed = _claim(transaction, worker_id, found[0], definitions)
+        transaction.changed((session_id,), work=False)
+        return claimed
+
+    return write
+
+
+def list_due(connection: sqlite3.Connection, flow_type: str, before_ms: int, limit: int) -> tuple[DueSession, ...]:
+    """Sessions that nobody owns and that are due, or whose time came, since ``before_ms`` or longer."""
+    found: dict[DueSession, int] = {}
+    for query in (_OVERDUE_WAKES, _OVERDUE_SESSIONS):
+        for since, session_id, fence in connection.execute(query, (flow_type, before_ms, limit)):
+            found.setdefault(DueSession(session_id, fence), since)
+    return tuple(sorted(found, key=found.__getitem__)[:limit])
 
 
 def _claim(transaction: Transaction, worker_id: str, key: int, definitions: dict[str, str]) -> ClaimedSession:
