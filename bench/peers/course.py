@@ -67,6 +67,7 @@ class Result:
 
     Attributes:
         turn_ms: of one session's turns, one after the other.
+        cpu_ms: CPU time of the contender's own process in one of those turns; servers not counted.
         parallel_ms: of turns with eight calls in one response.
         turns_per_s: of all sessions at once.
         failed: turns that raised, or ended without the right text, with all sessions at once.
@@ -75,6 +76,7 @@ class Result:
     """
 
     turn_ms: list[float] = field(default_factory=list[float])
+    cpu_ms: float = 0.0
     parallel_ms: list[float] = field(default_factory=list[float])
     turns_per_s: float = 0.0
     failed: int = 0
@@ -93,7 +95,9 @@ async def run_course(contender: Contender, length: Length) -> Result:
         await _right(contender, "warm", one_lookup(number), 1)
     result = Result()
     await contender.open("alone")
+    begun = time.process_time()
     result.turn_ms = await _times(lambda n: _right(contender, "alone", one_lookup(n), 1), length.turns)
+    result.cpu_ms = (time.process_time() - begun) * 1000 / length.turns
     await contender.open("parallel")
     result.parallel_ms = await _times(
         lambda n: _right(contender, "parallel", parallel_lookups(n), 8), length.parallel_turns

@@ -33,6 +33,11 @@ class Standing:
         return statistics.median(ms for result in self.results for ms in result.turn_ms)
 
     @property
+    def cpu_ms(self) -> float:
+        """CPU time of a turn, in the contender's own process."""
+        return statistics.median(result.cpu_ms for result in self.results)
+
+    @property
     def parallel_ms(self) -> float:
         """Median of the turns with eight calls at once."""
         return statistics.median(ms for result in self.results for ms in result.parallel_ms)

@@ -17,13 +17,14 @@ def table_of_standings(standings: Sequence[Standing]) -> Table:
     raw = next((standing for standing in standings if standing.entry is RAW), None)
     table = Table(title="one course, each in a process of its own", title_justify="left")
     table.add_column("who", no_wrap=True)
-    headings = ("a turn", "added per step", "8 calls at once", "last 10 / first 10 turns", "50 sessions", "failed")
+    headings = ("a turn", "its CPU", "added per step", "8 calls at once", "last 10 / first 10 turns", "50 sessions", "failed")
     for heading in (*headings, "history per turn"):
         table.add_column(heading, justify="right")
     for standing in standings:
         table.add_row(
             standing.entry.label,
             f"{standing.turn_ms:.1f} ms",
+            f"{standing.cpu_ms:.1f} ms",
             "" if raw is None or standing is raw else f"{standing.overhead_ms(raw):.1f} ms",
             f"{standing.parallel_ms:.1f} ms",
             f"{standing.growth:.2f}",
@@ -66,6 +67,7 @@ def document_of(standings: Sequence[Standing], comparisons: Sequence[Comparison]
                 "name": standing.entry.name,
                 "turn_ms": round(standing.turn_ms, 2),
                 "turn_ms_p90": round(_p90([ms for result in standing.results for ms in result.turn_ms]), 2),
+                "cpu_ms": round(standing.cpu_ms, 2),
                 "parallel_ms": round(standing.parallel_ms, 2),
                 "growth": round(standing.growth, 2),
                 "turns_per_s": [round(result.turns_per_s, 1) for result in standing.results],
