@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -70,3 +71,13 @@ def workflow_of(engine: Engine, session_id: str, run_id: str | None = None) -> W
 async def events_of(engine: Engine, session_id: str, run_id: str | None = None) -> list[HistoryEvent]:
     """The history of the last run of a session's workflow, or of another run."""
     return list((await workflow_of(engine, session_id, run_id).fetch_history()).events)
+
+
+async def asked_for(engine: Engine, session_id: str, name: str, times: int = 1) -> None:
+    """Waits until the workflow ordered an activity; a second time it need not, if a heartbeat came through first."""
+    for _ in range(100):
+        events = await events_of(engine, session_id)
+        names = [event.activity_task_scheduled_event_attributes.activity_type.name for event in events]
+        if names.count(name) >= times:
+            return
+        await asyncio.sleep(0.1)

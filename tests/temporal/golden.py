@@ -29,6 +29,7 @@ from perdure import (
     open_engine,
 )
 from perdure.engine.temporal.engine import TemporalEngine
+from perdure.engine.temporal.host import TAKE_ALONG
 from perdure.session.runner import AgentSessionFlow
 
 GOLDEN = Path(__file__).with_name("golden")
@@ -36,6 +37,12 @@ WRITE = ToolEffect.NON_IDEMPOTENT_WRITE
 
 
 async def quick(call_id: str, attempt: int) -> object:
+    """Takes long enough to need an activity of its own."""
+    await asyncio.sleep(1.5 * TAKE_ALONG.total_seconds())
+    return call_id
+
+
+async def instant(call_id: str, attempt: int) -> object:
     return call_id
 
 
@@ -54,12 +61,15 @@ async def play(play: Play) -> None:
     for number, word in enumerate(play.start.message.text.split()):
         calls = {
             "read": {"read": PlayCall("read", quick)},
+            "instant": {"instant": PlayCall("instant", instant)},
             "write": {"write": PlayCall("write", quick, WRITE)},
             "moody": {"moody": PlayCall("moody", moody, retry=FAST_RETRY)},
             "ask": {"ask": PlayCall("ask", quick, WRITE, InterruptKind.APPROVAL)},
             "par": {name: PlayCall(name, quick, effect) for name, effect in (("a", ToolEffect.READ), ("b", WRITE))},
             "endless": {"endless": PlayCall("endless", endless), "other": PlayCall("other", endless, WRITE)},
         }.get(word)
+        if word == "slow":
+            await asyncio.sleep(1.5 * TAKE_ALONG.total_seconds())
         await play.model(f"m{number}")
         if calls is not None:
             await play.tools(f"m{number}", {f"{number}.{name}": call for name, call in calls.items()})
@@ -104,7 +114,7 @@ class Scenes:
 
     async def a_turn(self, name: str) -> None:
         async with self.engine() as engine, engine.worker():
-            await self._say(engine, name, "read write par moody")
+            await self._say(engine, name, "instant slow read slow write par moody")
 
     async def a_failure(self, name: str) -> None:
         async with self.engine() as engine, engine.worker():
@@ -148,7 +158,7 @@ class Scenes:
                 await client.wait(name, timeout=30)
 
     async def a_long_one(self, name: str) -> None:
-        async with self.engine(events_per_run=20) as engine, engine.worker():
+        async with self.engine(events_per_run=12) as engine, engine.worker():
             await self._say(engine, name, "read read read")
 
     async def _say(self, engine: Engine, name: str, text: str) -> AgentSessionClient:

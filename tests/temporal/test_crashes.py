@@ -8,9 +8,9 @@ import pytest
 from tests.support.session_rules import check_rules, read_stored
 from tests.support.temporal_server import TemporalServer
 from tests.support.troupe import World, serve, until_status
-from tests.temporal.conftest import events_of
+from tests.temporal.conftest import asked_for
 
-from perdure import AgentSessionClient, Engine, SessionStatus, TurnStatus
+from perdure import AgentSessionClient, SessionStatus, TurnStatus
 from perdure.faults import DurableWrite, FaultPoint, Moment
 from perdure.testing import WorkerChild
 
@@ -80,35 +80,30 @@ async def test_a_server_that_starts_again_finds_everything_as_it_was(
         assert outcomes == ["succeeded"]
 
 
-async def test_a_write_that_outlasts_the_server_is_not_given_up(world: World, temporal_server: TemporalServer) -> None:
+@pytest.mark.parametrize("ordered", [True, False], ids=["its activity lost", "its activity not ordered yet"])
+async def test_a_write_that_outlasts_the_server_is_not_given_up(
+    world: World, temporal_server: TemporalServer, ordered: bool
+) -> None:
     """Its heartbeats get lost for longer than they may; its worker lives, and says so when it is asked again."""
     flow = world.flow()
     async with world.engine(flow) as engine, engine.worker():
         client = AgentSessionClient(engine, flow)
         await client.start_session("s", "model write:door model")
         await world.reached("at door")
+        if ordered:
+            await asked_for(engine, "s", "CallSingleAttemptTool")
         temporal_server.stop()
         try:
             await asyncio.sleep(6)
         finally:
             temporal_server.start()
-        await asked_again(engine, "s")
+        await asked_for(engine, "s", "CallSingleAttemptTool", 2 if ordered else 1)
         world.open("door")
         assert (await client.wait("s", timeout=60)).status is SessionStatus.IDLE
         stored = await read_stored(client, "s")
         check_rules(stored, world)
         assert world.lines("begin s c1.1") == ["begin s c1.1 write 1"]
         assert [step.status.value for step in stored.steps if step.tool_name] == ["succeeded"]
-
-
-async def asked_again(engine: Engine, session_id: str) -> None:
-    """Waits until the workflow asked a second time; it need not, if a heartbeat came through first."""
-    for _ in range(100):
-        events = await events_of(engine, session_id)
-        names = [event.activity_task_scheduled_event_attributes.activity_type.name for event in events]
-        if names.count("CallSingleAttemptTool") > 1:
-            return
-        await asyncio.sleep(0.1)
 
 
 async def test_a_worker_that_dies_between_two_attempts_costs_none(world: World) -> None:

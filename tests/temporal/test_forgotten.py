@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import timedelta
 
 import pytest
 from tests.support.play import Play, PlayCall
 from tests.support.session_rules import check_rules, read_stored
 from tests.support.troupe import World, until
-from tests.temporal.conftest import Playhouse, link_of, workflow_of
+from tests.temporal.conftest import Playhouse, asked_for, link_of, workflow_of
 
 from perdure import AgentSessionClient, InterruptKind, SessionStatus, ToolEffect, TurnStatus
+from perdure.engine.temporal import host
 from perdure.engine.temporal.engine import TemporalEngine
 
 
@@ -61,12 +63,18 @@ async def test_an_answer_and_a_cancel_of_which_temporal_was_not_told_are_found(
 
 
 @pytest.mark.parametrize("how", ["terminate", "cancel"])
-async def test_a_session_goes_on_whose_workflow_somebody_ended(world: World, how: str) -> None:
+@pytest.mark.parametrize("ordered", [True, False], ids=["with its activity", "before its activity"])
+async def test_a_session_goes_on_whose_workflow_somebody_ended(
+    world: World, monkeypatch: pytest.MonkeyPatch, how: str, ordered: bool
+) -> None:
+    monkeypatch.setattr(host, "PATIENCE", timedelta(seconds=30 if ordered else 1))
     flow = world.flow()
     async with world.engine(flow) as engine, engine.worker():
         client = AgentSessionClient(engine, flow)
         await client.start_session("s", "model read:door write")
         await world.reached("at door")
+        if ordered:
+            await asked_for(engine, "s", "CallTool")
         handle = workflow_of(engine, "s")
         await (handle.terminate() if how == "terminate" else handle.cancel())
         await world.reached("at door", 2)

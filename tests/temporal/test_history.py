@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from temporalio.client import WorkflowExecutionStatus
 from tests.support.play import Play, PlayCall
 from tests.temporal.conftest import Playhouse, events_of, workflow_of
 
 from perdure import AgentSessionClient, SessionStatus, TurnStatus
+from perdure.engine.temporal.host import TAKE_ALONG
 
 SECRET = "the customer's secret"
 BIG = SECRET * 50_000
@@ -17,6 +20,8 @@ async def big(call_id: str, attempt: int) -> object:
 
 
 async def small(call_id: str, attempt: int) -> object:
+    """Takes long enough to need an activity of its own."""
+    await asyncio.sleep(1.5 * TAKE_ALONG.total_seconds())
     return "x"
 
 
@@ -83,7 +88,7 @@ async def test_a_long_history_is_cut_at_quiet_points_and_the_session_does_not_no
         play.say("done")
 
     flow = house.flow(script)
-    async with house.engine(flow, events_per_run=20) as engine, engine.worker():
+    async with house.engine(flow, events_per_run=12) as engine, engine.worker():
         client = AgentSessionClient(engine, flow)
         await client.start_session("s", "hello")
         for number in (1, 2):

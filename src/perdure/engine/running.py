@@ -54,9 +54,6 @@ from perdure.session.state import (
 ENGINE_FAULTS = (LeaseLost, StoreError, InjectedFault)
 """Failures of the engine's own ground: they end the actor, not the turn."""
 
-CHECK = "check"
-"""Key of the task that finds out whether the code fits."""
-
 
 class RunningSteps:
     """The live turn of one session and the tasks of its steps.
@@ -111,7 +108,7 @@ class RunningSteps:
                 self._unbegun.add(step_id)
                 self.start(step_id, self._run_call(book, command))
             case CheckCode():
-                self.start(CHECK, self._check_code(book))
+                self.start(CheckCode.step_id, self._check_code(book))
             case _:
                 assert_never(command)
 
@@ -161,7 +158,7 @@ class RunningSteps:
 
     async def drop_turn(self) -> None:
         """Forgets the live turn.  A check of it would never end."""
-        self.stop(CHECK)
+        self.stop(CheckCode.step_id)
         self._late.clear()
         live, self._live = self._live, None
         if live is not None:

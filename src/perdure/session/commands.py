@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
+from typing import ClassVar
 
 from perdure.session.model import (
     ErrorInfo,
@@ -244,7 +245,13 @@ class StopStep:
 
 @dataclass(frozen=True, slots=True)
 class CheckCode:
-    """Rebuild the live turn and answer ``CodeFits`` or ``CodeDiffers``."""
+    """Rebuild the live turn and answer ``CodeFits`` or ``CodeDiffers``.
+
+    Attributes:
+        step_id: the same for all: a session has one check at a time.
+    """
+
+    step_id: ClassVar[str] = "check"
 
     turn_id: str
 

@@ -46,7 +46,7 @@ class Hosting(Protocol):
     """The worker, as its activities see it."""
 
     async def adopt(self, session_id: str) -> HostedSession:
-        """Takes a session.
+        """Takes a session, or keeps one that this worker still has.
 
         Raises:
             SessionNotFound
@@ -104,14 +104,14 @@ class SessionActivities:
                 raise ApplicationError(error.message, type=SESSION_GONE, non_retryable=True, category=_BENIGN) from None
             except PerdureError as error:
                 raise _refusal(error.message) from error
-            async with _asked(self._hosting, host):
-                state, report = await host.adopted()
-        return Adopted(self._queue, state, report)
+            async with _asked(self._hosting, host, host.adoptions + 1):
+                state, due, report = await host.adopted()
+        return Adopted(self._queue, state, due, report)
 
     @activity.defn(name=LOOK)
     async def look(self, order: Order) -> Report:
         host = self._host_for(order)
-        async with _beating(), _asked(self._hosting, host):
+        async with _beating(), _asked(self._hosting, host, host.adoptions):
             return await host.look()
 
     @activity.defn(name=StepName.RUN_MODEL.value)
@@ -134,7 +134,7 @@ class SessionActivities:
         assert order.command is not None
         host = self._host_for(order)
         try:
-            async with _beating(), _asked(self._hosting, host):
+            async with _beating(), _asked(self._hosting, host, host.adoptions):
                 return await host.run_step(unpack_command(order.command))
         except AttemptOver as over:
             raise ApplicationError(
@@ -169,8 +169,8 @@ async def _beating() -> AsyncGenerator[None]:
 
 
 @asynccontextmanager
-async def _asked(hosting: Hosting, host: HostedSession) -> AsyncGenerator[None]:
-    """Around a wait for a host: says how it failed in Temporal's terms."""
+async def _asked(hosting: Hosting, host: HostedSession, adoption: int) -> AsyncGenerator[None]:
+    """Around a wait for a host, on behalf of one adoption: says how it failed in Temporal's terms."""
     try:
         yield
     except HostGone:
@@ -182,7 +182,9 @@ async def _asked(hosting: Hosting, host: HostedSession) -> AsyncGenerator[None]:
             raise ApplicationError(
                 "the server did not hear of this activity", type=UNHEARD, non_retryable=True, category=_BENIGN
             ) from None
-        if why is not None and why.cancel_requested:
+        if host.adoptions != adoption:
+            pass  # The workflow lost sight of this worker, and has found it again.
+        elif why is not None and why.cancel_requested:
             hosting.abandon(host)  # The workflow has moved the session, or was cancelled.
         elif why is not None and why.not_found:
             hosting.unwanted(host)  # The workflow was ended by somebody; or the server has just given up waiting.

@@ -1,11 +1,17 @@
-"""A session in the memory of a worker of Temporal: its actor runs a step when the activity for it comes, and keeps
-account of what it applied, for the workflow.
+"""A session in the memory of a worker of Temporal: its actor runs ahead of the workflow, and keeps account of what it
+applied, for the workflow.
+
+A step begins as soon as it is commanded and stored, as on the local engine; the activity that the workflow orders for
+it joins it.  So what Temporal takes to order a step costs no time, and the order is still there for whoever watches,
+counts attempts and finds dead workers.  What ends within ``TAKE_ALONG`` is reported together with the step before it,
+and needs no activity at all.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -15,7 +21,6 @@ from perdure.engine.arrivals import Arrival
 from perdure.engine.book import TurnBook
 from perdure.engine.feed import FeedHub
 from perdure.engine.host import Reduction
-from perdure.engine.running import CHECK
 from perdure.engine.temporal.wire import Report, StepCommand, pack
 from perdure.session.model import JsonObject
 from perdure.session.runner import AgentSessionFlow
@@ -32,7 +37,13 @@ from perdure.session.state import (
 from perdure.store.base import ClaimedSession, SessionStore
 
 PATIENCE = timedelta(seconds=30)
-"""How long a step that is due may wait for its activity before the session is given up: nobody seems to want it."""
+"""How long a session may wait for an activity before it is given up: nobody seems to want it."""
+
+TAKE_ALONG = timedelta(milliseconds=20)
+"""How long an activity that has its result waits for what follows at once."""
+
+FETCH_TIME = timedelta(seconds=1)
+"""How long a report waits for an activity that is expected, before a signal takes it."""
 
 
 class HostGone(Exception):
@@ -52,7 +63,11 @@ class _Step:
 
     Attributes:
         since_ms: when it was commanded, or its activity was lost, or when the next one is due.
-        attempt: what the activity that runs it waits for: ``None`` when the step is over, or a pause.
+        begun: it runs, or waits for its next attempt.
+        asked: an activity for it was here.
+        attempt: what the activity waits for that has joined it: ``None`` when the step is over, or a pause.
+        paused: it waits for its next attempt.
+        untold: that pause, if it began before the activity was there.
         resumed: set when the activity for the next attempt is there.
     """
 
@@ -61,8 +76,21 @@ class _Step:
         self.book = book
         self.since_ms = since_ms
         self.begun = False
+        self.asked = False
+        self.paused = False
+        self.untold: timedelta | None = None
         self.attempt: asyncio.Future[timedelta | None] | None = None
         self.resumed = asyncio.Event()
+
+    @property
+    def runs_unasked(self) -> bool:
+        """Whether it runs ahead of its first activity."""
+        return self.begun and not self.asked and not self.paused
+
+    @property
+    def joined(self) -> bool:
+        """Whether an activity waits for it."""
+        return self.attempt is not None and not self.attempt.done()
 
     def tell(self, pause: timedelta | None) -> bool:
         """Lets the activity return.  ``False``: there is none."""
@@ -101,27 +129,59 @@ class HostedSession(SessionActor):
         self._told = False
         """An activity that reports was let go on."""
         self._steps: dict[str, _Step] = {}
+        self._coming: dict[str, int] = {}
+        """Steps whose activity was not here yet and will be ordered, and since when the workflow knows of them."""
+        self._turned = asyncio.Event()
+        """Set when something was applied, or an activity came, or this is over."""
+        self._pushing = False
+        """Somebody takes care of what no activity reports."""
         self._settled: list[_Step] = []
         """Have their result, and their activities do not know yet."""
         self._looking: list[asyncio.Future[None]] = []
         """Wait for what the next look brings."""
         self._looked: list[tuple[Arrival, list[asyncio.Future[None]]]] = []
         """Wait until an arrival is applied."""
-        self._restored: JsonObject = {}
         self._ended = False
+        self.adoptions = 0
+        """How often the workflow was told that the session is here."""
         self._adoption: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._looking.append(self._adoption)
 
     # ------------------------------------------------------------ for activities
 
-    async def adopted(self) -> tuple[JsonObject, Report]:
-        """Waits until what was stored is taken up.  Returns the state as it was stored, and what was applied to it.
+    async def still_has_it(self) -> bool:
+        """Whether this is alive and has a lease that is good, at a time when its workflow has lost sight of it."""
+        if self._ended or self.released or self.closing or self._host.draining:
+            return False
+        try:
+            await self._look_and_see()
+        except HostGone:
+            return False
+        return not self.released
+
+    async def adopted(self) -> tuple[JsonObject, list[JsonObject], Report]:
+        """Waits until what was stored is taken up.
+
+        Whatever waited for this before is not wanted any more: the workflow begins anew with what it gets here.
+
+        Returns:
+            The state with all that was applied, the steps that are not over, and where reports will go on.
 
         Raises:
             HostGone
         """
-        await self._adoption
-        return self._restored, self.report()
+        await asyncio.shield(self._adoption)
+        self.adoptions += 1
+        for future in self._waiting():
+            if not future.done():
+                future.set_exception(HostGone())
+        await self._quiet(self.adoptions)
+        self._coming.clear()
+        for step in self._steps.values():
+            step.asked = False
+        report = self.report()
+        due = [pack(step.command) for step in self._steps.values()]
+        return pack(self.state), due, replace(report, first=self._reported, inputs=[])
 
     async def look(self) -> Report:
         """Takes what is new in the inbox, and lets deadlines pass.
@@ -129,12 +189,15 @@ class HostedSession(SessionActor):
         Raises:
             HostGone
         """
+        await self._look_and_see()
+        return await self._full_report()
+
+    async def _look_and_see(self) -> None:
         self._ensure_here()
         applied: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._looking.append(applied)
         self.poke()
         await applied
-        return self.report()
 
     async def run_step(self, command: StepCommand) -> Report:
         """Runs a step that was commanded, or goes on with it; one that runs already is not begun again.
@@ -143,28 +206,40 @@ class HostedSession(SessionActor):
             HostGone
             AttemptOver: repeat this call after the pause.
         """
+        key = command.step_id
+        self._coming.pop(key, None)
+        self._turned.set()
+        if self.released and self.owes_report:
+            return self.report()  # It ran ahead, up to the end.
         self._ensure_here()
-        key = _key(command)
         step = self._steps.get(key)
         if step is None:
-            return self.report()  # It was stopped before its activity came.
+            return await self._full_report()  # It is over, or was stopped, before its activity came.
         if self._host.draining and not step.begun:
             raise HostGone  # It is about to be.
-        if step.attempt is not None and not step.attempt.done():
+        step.asked = True
+        await self._join(step)
+        return await self._full_report()
+
+    async def _join(self, step: _Step) -> None:
+        """Waits until a step is over.  Raises: HostGone, AttemptOver"""
+        if step.joined:
+            assert step.attempt is not None
             step.attempt.set_exception(HostGone())  # Of an activity that Temporal has given up.
+        if step.untold is not None:
+            pause, step.untold = step.untold, None
+            raise AttemptOver(pause)
         step.attempt = asyncio.get_running_loop().create_future()
         if step.begun:
             step.resumed.set()
         else:
-            step.begun = True
-            self._running.run(step.command, step.book)
+            self._begin(step)
         try:
-            pause = await step.attempt
+            pause_now = await step.attempt
         finally:
             step.since_ms = max(step.since_ms, self._clock.now_ms())
-        if pause is not None:
-            raise AttemptOver(pause)
-        return self.report()
+        if pause_now is not None:
+            raise AttemptOver(pause_now)
 
     def _ensure_here(self) -> None:
         if self._ended:
@@ -172,10 +247,42 @@ class HostedSession(SessionActor):
 
     # ------------------------------------------------------------ reports
 
+    async def _full_report(self) -> Report:
+        """A report that takes along what follows at once."""
+        await self._quiet(self.adoptions)
+        return self.report()
+
+    async def _quiet(self, adoption: int) -> None:
+        """Waits, but not long, for what runs ahead.  Raises: HostGone"""
+        try:
+            async with asyncio.timeout(TAKE_ALONG.total_seconds()):
+                while not self._ended and any(step.runs_unasked for step in self._steps.values()):
+                    self._turned.clear()
+                    await self._turned.wait()
+        except TimeoutError:
+            pass
+        if (self._ended and not self.released) or adoption != self.adoptions:
+            raise HostGone
+
+    async def fetched(self) -> None:
+        """Waits, but not long, while an activity is expected that would take what is to be reported."""
+        try:
+            async with asyncio.timeout(FETCH_TIME.total_seconds()):
+                while self._coming and self.owes_report:
+                    self._turned.clear()
+                    await self._turned.wait()
+        except TimeoutError:
+            pass
+        self._pushing = False
+
     def report(self) -> Report:
         """What was applied and is not reported yet.  Each input is reported once."""
         inputs, self._inputs = self._inputs, []
         self._told = False
+        now = self._clock.now_ms()
+        for key, step in self._steps.items():
+            if not step.asked:
+                self._coming.setdefault(key, now)
         first, self._reported = self._reported, self._reported + len(inputs)
         self._left_reported = self._left_reported or self.released
         packed = [pack(one) for one in inputs]
@@ -187,10 +294,14 @@ class HostedSession(SessionActor):
         return not self._told and (bool(self._inputs) or (self.released and not self._left_reported))
 
     def waits_in_vain(self, now_ms: int) -> bool:
-        """Whether a step has not been asked for though it is due: its workflow is gone, or very slow."""
-        limit = now_ms - round(PATIENCE.total_seconds() * 1000)
-        steps = (step for step in self._steps.values() if step.attempt is None or step.attempt.done())
-        return any(step.since_ms < limit for step in steps)
+        """Whether an activity does not come though it is due: the workflow is gone, or very slow."""
+        due = [step.since_ms for step in self._steps.values() if not step.joined and not step.runs_unasked]
+        due += [since for key, since in self._coming.items() if key not in self._steps]
+        return any(since < now_ms - _ms(PATIENCE) for since in due)
+
+    def runs_unheeded(self, now_ms: int) -> bool:
+        """Whether something runs, or is about to be reported, of which the workflow should have known for long."""
+        return any(step.runs_unasked and step.since_ms < now_ms - _ms(PATIENCE) for step in self._steps.values())
 
     async def run(self, linger: timedelta) -> None:
         """See ``SessionActor``."""
@@ -198,11 +309,17 @@ class HostedSession(SessionActor):
             await super().run(linger)
         finally:
             self._ended = True
+            self._turned.set()
             for future in self._waiting():
                 if not future.done():
                     future.set_exception(HostGone())
-            if self.released and self.owes_report:
-                self._push(self)
+            if self.released:
+                self._push_what_is_owed()
+
+    def _push_what_is_owed(self) -> None:
+        if self.owes_report and not self._pushing:
+            self._pushing = True
+            self._push(self)
 
     def _waiting(self) -> list[asyncio.Future[Any]]:
         """What activities wait for."""
@@ -213,7 +330,13 @@ class HostedSession(SessionActor):
     # ------------------------------------------------------------ where the engines differ
 
     def _start(self, command: StepCommand, book: TurnBook) -> None:
-        self._steps[_key(command)] = _Step(command, book, self._clock.now_ms())
+        step = self._steps[command.step_id] = _Step(command, book, self._clock.now_ms())
+        if not self._host.draining:
+            self._begin(step)
+
+    def _begin(self, step: _Step) -> None:
+        step.begun = True
+        self._running.run(step.command, step.book)
 
     def _settle(self, step_id: str) -> None:
         super()._settle(step_id)
@@ -224,10 +347,6 @@ class HostedSession(SessionActor):
     def _is_busy(self) -> bool:
         # What has not begun when the session is to be given up is left to the next owner.
         return bool(self._running) or (bool(self._steps) and not self._host.draining)
-
-    async def _restore(self) -> None:
-        await super()._restore()
-        self._restored = pack(self.state)
 
     def _put(self, arrivals: list[Arrival]) -> None:
         futures, self._looking = self._looking, []
@@ -249,12 +368,13 @@ class HostedSession(SessionActor):
         self._told = self._told or any(told)
         # What a look brings is reported when all of it is applied; what a call began, when it ends.
         waits = self._looked or all(isinstance(given, (AttemptStarted, AttemptFailed)) for given in step.inputs)
-        if self.owes_report and not waits:
-            self._push(self)
+        if not waits:
+            self._push_what_is_owed()
+        self._turned.set()
 
     def _left_by(self, step: Reduction) -> list[str]:
         """Keys of the steps that are over with a step of the loop and have no result."""
-        over = [CHECK for arrival, _ in step.taken if isinstance(arrival.given, (CodeFits, CodeDiffers))]
+        over = [CheckCode.step_id for arrival, _ in step.taken if isinstance(arrival.given, (CodeFits, CodeDiffers))]
         over += [command.step_id for command in step.commands if isinstance(command, StopStep)]
         if any(isinstance(command, DropTurn) for command in step.commands):
             over += [key for key, one in self._steps.items() if one.book is not self._host.book]
@@ -269,17 +389,22 @@ class HostedSession(SessionActor):
         step = self._steps.get(step_id)
         if step is None:
             return False
+        step.paused = True
         step.resumed.clear()
         step.since_ms = self._clock.now_ms() + round(pause.total_seconds() * 1000)
-        step.tell(pause)
-        return await self._running.stays_until(step.resumed.wait())
+        if not step.tell(pause):
+            step.untold = pause
+            self._turned.set()
+        goes_on = await self._running.stays_until(step.resumed.wait())
+        step.paused, step.untold = False, None
+        return goes_on
 
     def _watch_deadlines(self) -> None:
         """Nothing: the workflow does."""
 
 
-def _key(command: StepCommand) -> str:
-    return CHECK if isinstance(command, CheckCode) else command.step_id
+def _ms(span: timedelta) -> int:
+    return round(span.total_seconds() * 1000)
 
 
 def _resolve(futures: list[asyncio.Future[None]]) -> bool:

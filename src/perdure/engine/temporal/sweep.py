@@ -32,6 +32,7 @@ class Sweep:
     Args:
         hosts: the sessions that this worker has.
         abandon: gives one of them up.
+        unwanted: does so if it has no workflow.
     """
 
     def __init__(
@@ -42,6 +43,7 @@ class Sweep:
         flow_types: tuple[str, ...],
         hosts: Mapping[str, HostedSession],
         abandon: Callable[[HostedSession], None],
+        unwanted: Callable[[HostedSession], None],
     ) -> None:
         self._store = store
         self._clock = clock
@@ -49,6 +51,7 @@ class Sweep:
         self._flow_types = flow_types
         self._hosts = hosts
         self._abandon = abandon
+        self._unwanted = unwanted
         self._hurry = asyncio.Event()
         self._told: dict[tuple[str, int], int] = {}
         """When a session was told of, by its id and fence."""
@@ -82,6 +85,8 @@ class Sweep:
         for host in list(self._hosts.values()):
             if host.waits_in_vain(now):
                 self._abandon(host)  # It will be due, and told of.
+            elif host.runs_unheeded(now):
+                self._unwanted(host)
         for flow_type in self._flow_types:
             before = now if freed else now - _ms(INTERVAL)
             for due in await self._store.list_due(flow_type, before, BATCH):

@@ -81,10 +81,18 @@ class Adopt:
 
 @dataclass(frozen=True, slots=True)
 class Adopted:
-    """A worker has a session.  ``state``: packed, as it was stored; ``report``: what the worker has applied to it."""
+    """A worker has a session.
+
+    Attributes:
+        queue: where it is asked for what only it can do.
+        state: packed, with all that it applied by now.
+        due: steps of it that are not over, packed.
+        report: says where its numbers go on; it has no inputs.
+    """
 
     queue: str
     state: JsonObject
+    due: list[JsonObject]
     report: Report
 
 

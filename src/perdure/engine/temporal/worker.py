@@ -67,7 +67,7 @@ class TemporalWorker(EngineWorker):
         self._queue = link.worker_queue(ids.new_id())
         self._activities = SessionActivities(self, self._queue, link.store_id)
         self._hosts: WeakValueDictionary[str, HostedSession] = WeakValueDictionary()
-        self._sweep = Sweep(store, clock, link, tuple(flows), self._hosts, self.abandon)
+        self._sweep = Sweep(store, clock, link, tuple(flows), self._hosts, self.abandon, self.unwanted)
         self._places = Places(lambda: self._crew.room)
         self._shared: list[Poller] = []
         self._own: Poller | None = None
@@ -78,6 +78,9 @@ class TemporalWorker(EngineWorker):
 
     async def adopt(self, session_id: str) -> HostedSession:
         """See ``activities.Hosting``."""
+        before = self._hosts.get(session_id)
+        if before is not None and await before.still_has_it():
+            return before
         if self._crew.room <= 0:
             raise EngineError("this worker has as many sessions as it takes")
         worker_id = await self._membership.worker_id()
@@ -92,7 +95,6 @@ class TemporalWorker(EngineWorker):
             raise SessionNotFound(
                 f"session {session_id!r} is of flow type {claimed.flow_type!r} now", session_id=session_id
             )
-        before = self._hosts.get(session_id)
         if before is not None:
             self._crew.cut(before)
         host = HostedSession(
@@ -146,6 +148,7 @@ class TemporalWorker(EngineWorker):
         self._run_errand(self._report(host))
 
     async def _report(self, host: HostedSession) -> None:
+        await host.fetched()
         if not host.owes_report:
             return  # An activity took it along.
         report, failures = host.report(), 0

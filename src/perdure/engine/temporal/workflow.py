@@ -1,8 +1,9 @@
 """One session as a Temporal workflow: it runs the session's loop and has done what the loop commands; nothing else.
 
 A worker holds the session in memory (its *host*), puts what comes in order, and stores it.  The workflow reduces the
-same inputs in the same order, as the host reports them, and orders the steps that follow, each as an activity.  When
-the host is gone it has another worker adopt the session, and begins anew with what is stored.
+same inputs in the same order, as the host reports them, and orders the steps that follow, each as an activity; but not
+those that are over by then, since the host does not wait for the order.  When the host is gone it has another worker
+adopt the session, and begins anew with what is stored.
 
 Runs in Temporal's sandbox: imports the pure part of ``session`` and the shapes of messages, no framework and no store.
 """
@@ -45,7 +46,19 @@ from perdure.engine.temporal.wire import (
 from perdure.session.flow import reduce
 from perdure.session.model import JsonObject, SessionStatus, StepName
 from perdure.session.policy import step_name_for
-from perdure.session.state import CheckCode, RunCall, RunModel, SessionState
+from perdure.session.state import (
+    CallAsked,
+    CallSettled,
+    CheckCode,
+    CodeDiffers,
+    CodeFits,
+    Input,
+    ModelStepSettled,
+    RunCall,
+    RunModel,
+    SessionState,
+    StopStep,
+)
 
 START_TIMEOUT = timedelta(seconds=5)
 """How long the worker that has the session may take to fetch a step before it is taken for dead."""
@@ -182,7 +195,10 @@ class SessionWorkflow:
         return self._queue is not None and any(epoch == self._epoch for epoch, _ in self._early)
 
     def _reduce(self, packed: JsonObject) -> None:
-        self._state, commands = reduce(self._state, unpack_input(packed))
+        given = unpack_input(packed)
+        self._state, commands = reduce(self._state, given)
+        over = {_ended_by(given), *(command.step_id for command in commands if isinstance(command, StopStep))}
+        self._due = [command for command in self._due if command.step_id not in over]
         self._due += [command for command in commands if isinstance(command, (RunModel, RunCall, CheckCode))]
 
     # ------------------------------------------------------------ who has the session
@@ -236,9 +252,12 @@ class SessionWorkflow:
             self._gone = _type_of(error) == SESSION_GONE
             self._news = True
             return
+        report = adopted.report
         self._state = unpack(SessionState, adopted.state)
-        self._queue, self._epoch, self._expected = adopted.queue, adopted.report.epoch, adopted.report.first
-        self._take(adopted.report)
+        self._due = [unpack_command(command) for command in adopted.due]
+        self._queue, self._epoch, self._expected = adopted.queue, report.epoch, report.first
+        self._early = {key: early for key, early in self._early.items() if key >= (report.epoch, report.first)}
+        self._take(report)
 
     # ------------------------------------------------------------ what its worker is asked to do
 
@@ -337,6 +356,13 @@ class SessionWorkflow:
 
 def _now_ms() -> int:
     return round(workflow.now().timestamp() * 1000)
+
+
+def _ended_by(given: Input) -> str | None:
+    """The key of the step that an input ends, as far as it goes at this time."""
+    if isinstance(given, (ModelStepSettled, CallAsked, CallSettled)):
+        return given.step_id
+    return CheckCode.step_id if isinstance(given, (CodeFits, CodeDiffers)) else None
 
 
 def _heartbeat_lost(error: ActivityError) -> bool:
