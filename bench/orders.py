@@ -7,6 +7,7 @@ answers.  Nothing here needs more than google-adk: the peers' own environments i
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import Any
@@ -54,6 +55,16 @@ def hold_order(number: int) -> str:
     return f"hold #{number}"
 
 
+def audit(pages: int, characters: int) -> str:
+    """A user message of some length that makes the model call ``read_page`` ``pages`` times in a row."""
+    return f"audit #{pages} ".ljust(characters, ".")
+
+
+def scan_order(number: int) -> str:
+    """A user message that makes the model call ``scan`` once."""
+    return f"scan #{number}"
+
+
 class ScriptedLlm(BaseLlm):
     """Answers by the last content of the request alone."""
 
@@ -76,6 +87,8 @@ def _answer(last: types.Content) -> list[types.Part]:
     assert not any("error" in reply for reply in replies), replies
     if not replies:
         return _calls_for(parts[0].text or "" if parts else "")
+    if replies[-1].get("pages_left"):
+        return [_call("read_page", left=replies[-1]["pages_left"])]
     left = replies[-1].get("left")
     if left is None:
         return [types.Part(text=f"Your order is shipped and will reach you in 3 days ({len(replies)} found).")]
@@ -89,7 +102,9 @@ def _calls_for(text: str) -> list[types.Part]:
         return [_call("lookup", order_id=f"{number}-{place}") for place in range(PARALLEL_CALLS)]
     if text.startswith("follow"):
         return [_call("follow", order_id="1", left=int(number))]
-    name = next((name for name in ("refund", "hold") if text.startswith(name)), "lookup")
+    if text.startswith("audit"):
+        return [_call("read_page", left=int(number))]
+    name = next((name for name in ("refund", "hold", "scan") if text.startswith(name)), "lookup")
     return [_call(name, order_id=number)]
 
 
@@ -117,6 +132,30 @@ async def follow(order_id: str, left: int) -> dict[str, Any]:
         left: how many stops are left.
     """
     return {"order_id": order_id, "left": left - 1}
+
+
+PAGE_CHARACTERS = 5_000
+PAGE_SECONDS = 0.03
+SCAN_CHARACTERS = 5_000_000
+
+
+async def read_page(left: int) -> dict[str, Any]:
+    """Reads a page of 5 KB; that takes a moment, as in life.
+
+    Args:
+        left: how many pages are left, this one counted.
+    """
+    await asyncio.sleep(PAGE_SECONDS)
+    return {"pages_left": left - 1, "text": "p" * PAGE_CHARACTERS}
+
+
+async def scan(order_id: str) -> dict[str, Any]:
+    """Reads the scan of an order, 5 MB of it.
+
+    Args:
+        order_id: the order's id.
+    """
+    return {"order_id": order_id, "scan": "s" * SCAN_CHARACTERS}
 
 
 async def refund(order_id: str) -> dict[str, Any]:

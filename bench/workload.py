@@ -17,7 +17,7 @@ from perdure import AgentSessionClient, AgentSessionFlow, ToolEffect, ToolPolicy
 from perdure.adk import adk_agent_session_flow
 from perdure.engine.open import Durability
 
-READS = ("lookup", "follow", "hold")
+READS = ("lookup", "follow", "hold", "read_page", "scan")
 POLICIES = {name: ToolPolicy(ToolEffect.READ) for name in READS} | {
     "refund": ToolPolicy(ToolEffect.IDEMPOTENT_WRITE, requires_approval=True)
 }
@@ -66,11 +66,27 @@ class RawSide:
 
 
 class DurableSide:
-    """perdure on a SQLite file, with a worker in this process unless ``worker`` is false."""
+    """perdure on a SQLite file, with a worker in this process unless ``worker`` is false.
 
-    def __init__(self, path: Path, *tools: Tool, durability: Durability = "power", worker: bool = True) -> None:
-        flow = orders_flow(tools or (lookup,))
-        self.engine = open_engine(f"sqlite:///{path}", flows=[flow], durability=durability)
+    Args:
+        temporal: ``host:port`` of a Temporal server that schedules; ``None``: the local engine does.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *tools: Tool,
+        durability: Durability = "power",
+        worker: bool = True,
+        temporal: str | None = None,
+    ) -> None:
+        flow, store = orders_flow(tools or (lookup,)), f"sqlite:///{path}"
+        if temporal is None:
+            self.engine = open_engine(store, flows=[flow], durability=durability)
+        else:
+            self.engine = open_engine(
+                f"temporal://{temporal}/default", store=store, flows=[flow], durability=durability
+            )
         self.client = AgentSessionClient(self.engine, flow)
         self._worker = self.engine.worker() if worker else None
 

@@ -17,7 +17,15 @@ def table_of_standings(standings: Sequence[Standing]) -> Table:
     raw = next((standing for standing in standings if standing.entry is RAW), None)
     table = Table(title="one course, each in a process of its own", title_justify="left")
     table.add_column("who", no_wrap=True)
-    headings = ("a turn", "its CPU", "added per step", "8 calls at once", "last 10 / first 10 turns", "50 sessions", "failed")
+    headings = (
+        "a turn",
+        "its CPU",
+        "added per step",
+        "8 calls at once",
+        "last 10 / first 10 turns",
+        "50 sessions",
+        "failed",
+    )
     for heading in (*headings, "history per turn"):
         table.add_column(heading, justify="right")
     for standing in standings:
