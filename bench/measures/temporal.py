@@ -92,11 +92,11 @@ async def measure_payloads(conditions: Conditions) -> Sequence[Row]:
             )
             await side.end_of_turn("big")
             found = await _history(server, "big")
+        size = _bytes_of(conditions)
         async with DurableSide(conditions.folder / "payload.db", scan, lookup, temporal=server) as side:
-            size = _bytes_of(conditions)
             for number in range(5):
                 await side.turn("big", one_lookup(number))
-            grown = _bytes_of(conditions) - size
+        grown = _bytes_of(conditions) - size
     return [
         Row(
             name="payload_history",
