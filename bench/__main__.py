@@ -1,8 +1,9 @@
-"""The command line: ``python -m bench [--quick] [--only NAME]...`` and ``python -m bench profile NAME``."""
+"""The command line: ``python -m bench [--quick] [--only NAME]...``, ``... profile NAME`` and ``... peers``."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -12,6 +13,9 @@ import click
 
 from bench.disk import commit_ms
 from bench.measures import MEASURES, Conditions, Measure
+from bench.peers.entries import ENTRIES
+from bench.peers.race import compare, run_race
+from bench.peers.report import document_of, table_of_comparisons, table_of_standings
 from bench.quiet import be_quiet
 from bench.report import RESULTS, Row, Run, publish, report_console
 from bench.store import chosen
@@ -19,6 +23,7 @@ from bench.store import chosen
 if TYPE_CHECKING:
     from bench.profiler import Profile
 
+PEERS = RESULTS.with_name("peers.json")
 NAMES = click.Choice(list(MEASURES))
 
 
@@ -91,6 +96,24 @@ async def _profile(measure: Measure, conditions: Conditions) -> tuple[Profile, i
         with profiled() as found:
             turns = await work()
     return found, turns
+
+
+@main.command()
+@click.option("--quick", is_flag=True, help="Very few turns: only shows that it works.")
+@click.option("--rounds", default=3, show_default=True, help="How often each contender runs.")
+@click.option("--only", multiple=True, type=click.Choice([entry.name for entry in ENTRIES]), help="May be repeated.")
+@click.option("--json", "result", type=click.Path(path_type=Path), default=PEERS, help="Where the numbers are written.")
+@click.option("--folder", type=click.Path(path_type=Path, file_okay=False, exists=True), default=None)
+def peers(quick: bool, rounds: int, only: tuple[str, ...], result: Path, folder: Path | None) -> None:
+    """Runs one course on perdure, DBOS and Temporal's ADK integration, each in an environment of its own."""
+    chosen = [entry for entry in ENTRIES if not only or entry.name in only]
+    console = report_console()
+    standings = run_race(chosen, 1 if quick else rounds, quick, folder)
+    comparisons = compare(standings)
+    console.print(table_of_standings(standings))
+    console.print(table_of_comparisons(comparisons))
+    result.parent.mkdir(parents=True, exist_ok=True)
+    result.write_text(json.dumps(document_of(standings, comparisons), indent=2) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

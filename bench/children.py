@@ -14,9 +14,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from bench.orders import Tool, lookup, refund
 from bench.quiet import be_quiet
 from bench.store import address_for
-from bench.workload import Tool, lookup, orders_flow, refund
+from bench.workload import orders_flow
 from perdure import open_engine
 
 ROOT = Path(__file__).parents[1]

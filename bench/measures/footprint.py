@@ -9,8 +9,9 @@ import psutil
 
 from bench.children import worker_child
 from bench.measures.base import Conditions, Measure
+from bench.orders import refund_order
 from bench.report import Row, Target
-from bench.workload import DurableSide, many, refund_order
+from bench.workload import DurableSide, many
 
 MEGABYTE = 1024 * 1024
 STARTED_AT_ONCE = 20
@@ -65,9 +66,9 @@ async def measure_waiting(conditions: Conditions) -> Sequence[Row]:
     few, more = conditions.count(1000, 4), conditions.count(1000, 8)
     async with DurableSide(path, worker=False) as side, worker_child(path, "refund") as child:
         process = psutil.Process(child.pid)
-        await _start_waiting(side, range(few))
+        await start_waiting(side, range(few))
         before = process.memory_info().rss
-        await _start_waiting(side, range(few, few + more))
+        await start_waiting(side, range(few, few + more))
         after = process.memory_info().rss
     per_thousand = (after - before) / MEGABYTE / more * 1000
     return [
@@ -84,7 +85,8 @@ async def measure_waiting(conditions: Conditions) -> Sequence[Row]:
     ]
 
 
-async def _start_waiting(side: DurableSide, numbers: Sequence[int]) -> None:
+async def start_waiting(side: DurableSide, numbers: Sequence[int]) -> None:
+    """Starts sessions ``w<number>`` that wait for an approval."""
     for first in range(0, len(numbers), STARTED_AT_ONCE):
         batch = numbers[first : first + STARTED_AT_ONCE]
         await asyncio.gather(*(side.ask(f"w{number}", refund_order(number)) for number in batch))

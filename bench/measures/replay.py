@@ -7,9 +7,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from bench.measures.base import Conditions, Measure, Work
+from bench.orders import chain, follow, refund
 from bench.report import Row, Target
 from bench.timing import cpu_note, in_turns, ratio_of_medians, spread
-from bench.workload import DurableSide, RawSide, chain, follow, refund
+from bench.workload import DurableSide, RawSide
 
 CHAIN = 20
 

@@ -7,9 +7,10 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 
 from bench.measures.base import Conditions, Measure, Work
+from bench.orders import one_lookup
 from bench.report import Row, Target
 from bench.timing import Job, in_turns, quartiles
-from bench.workload import DurableSide, RawSide, Side, one_lookup
+from bench.workload import DurableSide, RawSide, Side
 
 TURNS = 100
 BLOCK = 10

@@ -10,8 +10,9 @@ from pathlib import Path
 
 from bench.children import WorkerChild, start_worker
 from bench.measures.base import Conditions, Measure
+from bench.orders import hold_order
 from bench.report import Row, Target
-from bench.workload import DurableSide, hold_order
+from bench.workload import DurableSide
 
 LIMIT_SECONDS = 1.0
 

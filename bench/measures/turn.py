@@ -6,9 +6,10 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 
 from bench.measures.base import Conditions, Measure, Work
+from bench.orders import one_lookup, parallel_lookups
 from bench.report import Row, Target
 from bench.timing import Job, Samples, cpu_note, in_turns, ratio_of_medians, spread
-from bench.workload import DurableSide, RawSide, Side, one_lookup, parallel_lookups
+from bench.workload import DurableSide, RawSide, Side
 
 MessageFor = Callable[[int], str]
 
