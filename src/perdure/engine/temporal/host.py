@@ -39,7 +39,7 @@ from perdure.store.base import ClaimedSession, SessionStore
 PATIENCE = timedelta(seconds=30)
 """How long a session may wait for an activity before it is given up: nobody seems to want it."""
 
-TAKE_ALONG = timedelta(milliseconds=20)
+TAKE_ALONG = timedelta(milliseconds=50)
 """How long an activity that has its result waits for what follows at once."""
 
 FETCH_TIME = timedelta(seconds=1)
@@ -189,6 +189,8 @@ class HostedSession(SessionActor):
         Raises:
             HostGone
         """
+        if self.released and self.owes_report:
+            return replace(self.report(), missed=True)
         await self._look_and_see()
         return await self._full_report()
 
@@ -256,7 +258,8 @@ class HostedSession(SessionActor):
         """Waits, but not long, for what runs ahead.  Raises: HostGone"""
         try:
             async with asyncio.timeout(TAKE_ALONG.total_seconds()):
-                while not self._ended and any(step.runs_unasked for step in self._steps.values()):
+                # What is settled is being written, and may be followed by more.
+                while not self._ended and (self._settled or any(step.runs_unasked for step in self._steps.values())):
                     self._turned.clear()
                     await self._turned.wait()
         except TimeoutError:

@@ -61,6 +61,7 @@ class Report:
         inputs: packed, in the order in which the host applied them; each is reported once.
         deadline_ms: when the next pending interrupt expires.
         left: the host has given the session up with the last of its inputs.
+        missed: it had, before it could look; whoever has the session next is to look.
     """
 
     epoch: int
@@ -68,6 +69,7 @@ class Report:
     inputs: list[JsonObject]
     deadline_ms: int | None = None
     left: bool = False
+    missed: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -185,11 +185,11 @@ class SessionWorkflow:
             self._deadline_ms = report.deadline_ms
         while self._queue is not None and (found := self._early.pop((self._epoch, self._expected), None)):
             self._expected += len(found.inputs)
+            self._failures = 0
             self._deadline_ms = found.deadline_ms
             for packed in found.inputs:
                 self._reduce(packed)
             if found.left:
-                self._failures = 0
                 self._leave()
 
     def _lacks_report(self) -> bool:
@@ -298,6 +298,7 @@ class SessionWorkflow:
         report = await self._ask(LOOK, None, _ONCE)
         if report is not None:
             self._looking = False
+            self._news = self._news or report.missed
             self._take(report)
 
     async def _ask(self, name: str, command: JsonObject | None, attempts: RetryPolicy) -> Report | None:
