@@ -137,9 +137,8 @@ class SessionActivities:
             async with _beating(), _asked(self._hosting, host, host.adoptions):
                 return await host.run_step(unpack_command(order.command))
         except AttemptOver as over:
-            raise ApplicationError(
-                str(over), type=ATTEMPT_FAILED, next_retry_delay=over.pause, category=_BENIGN
-            ) from None
+            pause = max(over.pause, SHORTEST_PAUSE)
+            raise ApplicationError(str(over), type=ATTEMPT_FAILED, next_retry_delay=pause, category=_BENIGN) from None
 
     def _host_for(self, order: Order) -> HostedSession:
         host = self._hosting.host(order.session_id, order.epoch)
@@ -147,6 +146,9 @@ class SessionActivities:
             raise _gone(order.session_id)
         return host
 
+
+SHORTEST_PAUSE = timedelta(milliseconds=1)
+"""Between two attempts.  None at all is, to Temporal, nothing said: it would wait for a second, then for two."""
 
 _BENIGN = ApplicationErrorCategory.BENIGN
 """Not worth a line in the log: it happens in the course of things."""

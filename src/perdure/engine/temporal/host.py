@@ -133,6 +133,8 @@ class HostedSession(SessionActor):
         """Steps whose activity was not here yet and will be ordered, and since when the workflow knows of them."""
         self._turned = asyncio.Event()
         """Set when something was applied, or an activity came, or this is over."""
+        self._steady = asyncio.Lock()
+        """Held while the state is ahead of what was stored and is to be reported."""
         self._pushing = False
         """Somebody takes care of what no activity reports."""
         self._settled: list[_Step] = []
@@ -176,12 +178,13 @@ class HostedSession(SessionActor):
             if not future.done():
                 future.set_exception(HostGone())
         await self._quiet(self.adoptions)
-        self._coming.clear()
-        for step in self._steps.values():
-            step.asked = False
-        report = self.report()
-        due = [pack(step.command) for step in self._steps.values()]
-        return pack(self.state), due, replace(report, first=self._reported, inputs=[])
+        async with self._steady:  # What is being written would be in the state, and be reported once more.
+            self._coming.clear()
+            for step in self._steps.values():
+                step.asked = False
+            report = self.report()
+            due = [pack(step.command) for step in self._steps.values()]
+            return pack(self.state), due, replace(report, first=self._reported, inputs=[])
 
     async def look(self) -> Report:
         """Takes what is new in the inbox, and lets deadlines pass.
@@ -358,6 +361,10 @@ class HostedSession(SessionActor):
         else:
             _resolve(futures)
         super()._put(arrivals)
+
+    async def _apply(self, arrivals: list[Arrival]) -> None:
+        async with self._steady:
+            await super()._apply(arrivals)
 
     def _applied(self, step: Reduction) -> None:
         self._inputs += step.inputs

@@ -80,8 +80,9 @@ class _Session:
         for event in self._events:
             if event.type is AgentEventType.TURN_STARTED and event.turn_id:
                 names.give(event.turn_id, f"<turn {event.data['number']}>")
-        for turn_id in (step.turn_id for step in self._steps):
-            names.give(turn_id or "", "<turn>")
+        for step in self._steps:
+            names.give(step.turn_id or "", "<turn>")
+            names.give(step.step_id, f"<{step.name.value}>")
         for message in self._messages:
             content: JsonObject = message.framework_item.get("content") or {}
             parts: list[JsonObject] = content.get("parts") or []
