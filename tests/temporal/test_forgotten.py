@@ -78,7 +78,8 @@ async def test_j16_a_session_goes_on_whose_workflow_somebody_ended(
             await asked_for(engine, "s", "CallTool")
         handle = workflow_of(engine, "s")
         await (handle.terminate() if how == "terminate" else handle.cancel())
-        await world.reached("at door", 2)
+        if ordered or how == "terminate":  # A cancel may come in an adoption: then the worker keeps what it runs.
+            await world.reached("at door", 2)
         world.open("door")
         assert (await client.wait("s", timeout=60)).status is SessionStatus.IDLE
         stored = await read_stored(client, "s")

@@ -14,7 +14,8 @@ from typing import Protocol
 from temporalio import activity
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
-from perdure.engine.temporal.host import AttemptOver, HostedSession, HostGone
+from perdure.engine.temporal.host import HostedSession
+from perdure.engine.temporal.joining import AttemptOver, HostGone
 from perdure.engine.temporal.wire import (
     ADOPT,
     ATTEMPT_FAILED,

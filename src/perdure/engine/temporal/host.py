@@ -21,6 +21,7 @@ from perdure.engine.arrivals import Arrival
 from perdure.engine.book import TurnBook
 from perdure.engine.feed import FeedHub
 from perdure.engine.host import Reduction
+from perdure.engine.temporal.joining import AttemptOver, HostedStep, HostGone
 from perdure.engine.temporal.wire import Report, StepCommand, pack
 from perdure.session.model import JsonObject
 from perdure.session.runner import AgentSessionFlow
@@ -44,61 +45,6 @@ TAKE_ALONG = timedelta(milliseconds=50)
 
 FETCH_TIME = timedelta(seconds=1)
 """How long a report waits for an activity that is expected, before a signal takes it."""
-
-
-class HostGone(Exception):
-    """This worker does not have the session any more."""
-
-
-class AttemptOver(Exception):
-    """An attempt of a call failed, and after a pause there is to be another one."""
-
-    def __init__(self, pause: timedelta) -> None:
-        super().__init__(f"the next attempt follows in {pause.total_seconds():g} s")
-        self.pause = pause
-
-
-class _Step:
-    """A step that was commanded and is not over.
-
-    Attributes:
-        since_ms: when it was commanded, or its activity was lost, or when the next one is due.
-        begun: it runs, or waits for its next attempt.
-        asked: an activity for it was here.
-        attempt: what the activity waits for that has joined it: ``None`` when the step is over, or a pause.
-        paused: it waits for its next attempt.
-        untold: that pause, if it began before the activity was there.
-        resumed: set when the activity for the next attempt is there.
-    """
-
-    def __init__(self, command: StepCommand, book: TurnBook, since_ms: int) -> None:
-        self.command = command
-        self.book = book
-        self.since_ms = since_ms
-        self.begun = False
-        self.asked = False
-        self.paused = False
-        self.untold: timedelta | None = None
-        self.attempt: asyncio.Future[timedelta | None] | None = None
-        self.resumed = asyncio.Event()
-
-    @property
-    def runs_unasked(self) -> bool:
-        """Whether it runs ahead of its first activity."""
-        return self.begun and not self.asked and not self.paused
-
-    @property
-    def joined(self) -> bool:
-        """Whether an activity waits for it."""
-        return self.attempt is not None and not self.attempt.done()
-
-    def tell(self, pause: timedelta | None) -> bool:
-        """Lets the activity return.  ``False``: there is none."""
-        attempt, self.attempt = self.attempt, None
-        if attempt is None or attempt.done():
-            return False
-        attempt.set_result(pause)
-        return True
 
 
 class HostedSession(SessionActor):
@@ -128,7 +74,7 @@ class HostedSession(SessionActor):
         self._left_reported = False
         self._told = False
         """An activity that reports was let go on."""
-        self._steps: dict[str, _Step] = {}
+        self._steps: dict[str, HostedStep] = {}
         self._coming: dict[str, int] = {}
         """Steps whose activity was not here yet and will be ordered, and since when the workflow knows of them."""
         self._turned = asyncio.Event()
@@ -137,7 +83,7 @@ class HostedSession(SessionActor):
         """Held while the state is ahead of what was stored and is to be reported."""
         self._pushing = False
         """Somebody takes care of what no activity reports."""
-        self._settled: list[_Step] = []
+        self._settled: list[HostedStep] = []
         """Have their result, and their activities do not know yet."""
         self._looking: list[asyncio.Future[None]] = []
         """Wait for what the next look brings."""
@@ -226,7 +172,7 @@ class HostedSession(SessionActor):
         await self._join(step)
         return await self._full_report()
 
-    async def _join(self, step: _Step) -> None:
+    async def _join(self, step: HostedStep) -> None:
         """Waits until a step is over.  Raises: HostGone, AttemptOver"""
         if step.joined:
             assert step.attempt is not None
@@ -336,11 +282,11 @@ class HostedSession(SessionActor):
     # ------------------------------------------------------------ where the engines differ
 
     def _start(self, command: StepCommand, book: TurnBook) -> None:
-        step = self._steps[command.step_id] = _Step(command, book, self._clock.now_ms())
+        step = self._steps[command.step_id] = HostedStep(command, book, self._clock.now_ms())
         if not self._host.draining:
             self._begin(step)
 
-    def _begin(self, step: _Step) -> None:
+    def _begin(self, step: HostedStep) -> None:
         step.begun = True
         self._running.run(step.command, step.book)
 
