@@ -34,7 +34,8 @@ def reader() -> AgentSessionFlow:
 
 async def size_of(engine: Engine, session_id: str) -> int:
     """Bytes of history over all runs."""
-    size, run_id = 0, (await workflow_of(engine, session_id).describe()).run_id
+    size = 0
+    run_id: str | None = (await workflow_of(engine, session_id).describe()).run_id
     while run_id:
         events = await events_of(engine, session_id, run_id)
         size += sum(event.ByteSize() for event in events)
