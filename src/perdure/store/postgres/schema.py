@@ -18,6 +18,7 @@ from psycopg.raw_cursor import RawCursor
 from perdure.errors import UsageError
 from perdure.store.postgres.connection import PACKAGE, Raw, adapt
 from perdure.store.postgres.errors import not_ours, too_new, translate, unavailable
+from perdure.store.postgres.reaching import reach
 from perdure.store.sql.marks import refuse_marked
 from perdure.store.sql.schema import Schema, read_schema
 
@@ -155,20 +156,22 @@ def _shown(facts: dict[str, Any], schema: str) -> str:
 
 
 def is_made(database: Database) -> bool:
-    """Whether the store is there already.
+    """Whether the store is there already.  Waits for a server that is away.
 
     Raises:
         StoreNotOurs, StoreTooNew, StoreAccessDenied, StoreUnavailable
     """
-    try:
+
+    def look() -> bool:
         with database.connect(read_only=True) as raw:
             return _recognise(raw, database, released_schema()) > 0
-    except psycopg.Error as error:
-        raise translate(error, database.address) from error
+
+    return reach(look, database.address, database.patience)
 
 
 def prepare(database: Database, schema: Schema, now_ms: int, *, marked: bool = False) -> None:
-    """Creates the store, or brings it up to date.  Any number of processes may do this at once.
+    """Creates the store, or brings it up to date.  Any number of processes may do this at once.  Waits for a server
+    that is away.
 
     Args:
         marked: also one that was moved, or is an unfinished copy.
@@ -177,7 +180,8 @@ def prepare(database: Database, schema: Schema, now_ms: int, *, marked: bool = F
         StoreNotOurs, StoreTooNew, StoreBusy, StoreReadOnly, StoreAccessDenied, StoreFull, StoreUnavailable, StoreMoved,
         StoreUnfinished
     """
-    try:
+
+    def bring_up_to_date() -> None:
         raw = database.connect()
         try:
             _check_server(raw, database)
@@ -187,8 +191,8 @@ def prepare(database: Database, schema: Schema, now_ms: int, *, marked: bool = F
                 refuse_marked(database.address, dict(raw.execute("SELECT name, value FROM meta").fetchall()))
         finally:
             raw.close()
-    except psycopg.Error as error:
-        raise translate(error, database.address) from error
+
+    reach(bring_up_to_date, database.address, database.patience)
 
 
 def _check_server(raw: Raw, database: Database) -> None:
