@@ -118,8 +118,8 @@ class PostgresStore(SqlStore):
         """Connects, and creates the tables or brings them up to date.  Waits for a server that is away.
 
         Raises:
-            StoreNotOurs, StoreTooNew, StoreBusy, StoreReadOnly, StoreAccessDenied, StoreFull, StoreUnavailable,
-            StoreMoved, StoreUnfinished
+            StoreNotOurs, StoreTooNew, StoreCorrupt, StoreBusy, StoreReadOnly, StoreAccessDenied, StoreFull,
+            StoreUnavailable, StoreMoved, StoreUnfinished
         """
         loop = asyncio.get_running_loop()
         give_up = time.monotonic() + self._database.patience
