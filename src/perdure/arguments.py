@@ -5,6 +5,7 @@ Imports the errors only.  ``UsageError`` (or a kind of it that the caller picks)
 
 from __future__ import annotations
 
+import math
 import reprlib
 from collections.abc import Iterable
 from typing import cast
@@ -57,6 +58,20 @@ def expect(
     if (optional and value is None) or isinstance(value, types):
         return
     raise wrong(argument, value, f"{wanted}, or None" if optional else wanted, kind)
+
+
+def expect_secret(value: object, kind: type, argument: str, wanted: str) -> None:
+    """Refuses what is neither of this type nor ``None``, without showing it.  Raises: UsageError."""
+    if value is not None and not isinstance(value, kind):
+        raise UsageError(
+            f"{argument} is of type {type(value).__name__}; it must be {wanted}, or None", argument=argument
+        )
+
+
+def expect_seconds(value: object, argument: str) -> None:
+    """Refuses what is neither a finite number nor ``None``.  Raises: UsageError."""
+    if value is not None and (not isinstance(value, (int, float)) or not math.isfinite(value)):
+        raise wrong(argument, value, "a finite number of seconds, or None")
 
 
 def expect_count(value: object, argument: str, least: int = 0) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -93,6 +94,14 @@ async def test_an_interrupt_of_another_session_is_unknown_here(field: Field) -> 
         with pytest.raises(InterruptNotFound):
             await client.resolve_interrupt(SESSION, theirs.interrupt_id, approved=True)
         assert field.world == []
+
+
+@pytest.mark.parametrize("timeout", [math.nan, math.inf, -math.inf, "5"])
+async def test_a_time_that_is_none_is_not_waited_for(field: Field, timeout: float) -> None:
+    async with field.asking() as client:
+        await client.start_session(SESSION, "hello")
+        with pytest.raises(UsageError, match=f"timeout is {timeout!r}; it must be a finite number of seconds"):
+            await client.wait(SESSION, timeout=timeout)
 
 
 async def test_a_session_whose_flow_type_nobody_serves_waits_and_says_for_what(field: Field) -> None:

@@ -27,6 +27,8 @@ from perdure import (
     RetryPolicy,
     SessionNotFound,
     SessionStatus,
+    TemporalOptions,
+    TemporalTls,
     ToolEffect,
     ToolPolicy,
     TurnStatus,
@@ -105,7 +107,8 @@ async def nothing() -> Mapping[str, Any]:
 # ---------------------------------------------------------------- completeness
 
 TRIED_HERE = {
-    "AgentSessionClient", "AgentSessionFlow", "Engine", "RetryPolicy", "ToolPolicy", "WorkerOptions", "open_engine",
+    "AgentSessionClient", "AgentSessionFlow", "Engine", "RetryPolicy", "TemporalOptions", "TemporalTls",
+    "ToolPolicy", "WorkerOptions", "open_engine",
     "AdkAgentRunner", "DurableRunner", "DurableSessionService", "adk_agent_session_flow", "durable_step",
     "idempotency_key_for_tool_call",
 }  # fmt: skip
@@ -246,6 +249,8 @@ async def test_policies_and_options() -> None:
     assert await faults_of(ToolPolicy, policy) == []
     assert await faults_of(RetryPolicy, nothing) == []
     assert await faults_of(WorkerOptions, nothing) == []
+    assert await faults_of(TemporalOptions, nothing) == []
+    assert await faults_of(TemporalTls, nothing) == []
 
 
 async def test_an_engine(field: Field) -> None:

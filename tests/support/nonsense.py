@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import math
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import aclosing
 from typing import Any, cast
@@ -20,7 +21,7 @@ ADVICE = ("must be", "give ", "use ", "pass ", "should be", "it takes", "store o
 
 def nonsense() -> list[Any]:
     """What no argument expects, though some take the one or the other."""
-    return [None, 3, "x", [], {}, object()]
+    return [None, 3, math.nan, "x", [], {}, object()]
 
 
 def arguments_of(function: Callable[..., Any]) -> list[str]:

@@ -15,6 +15,8 @@ from tests.temporal.conftest import Playhouse, asked_for, link_of, workflow_of
 from perdure import AgentSessionClient, InterruptKind, SessionStatus, ToolEffect, TurnStatus
 from perdure.engine.temporal import host
 from perdure.engine.temporal.engine import TemporalEngine
+from perdure.engine.temporal.host import HostedSession
+from perdure.engine.temporal.worker import TemporalWorker
 
 
 async def forget(engine: TemporalEngine, session_id: str) -> None:
@@ -61,6 +63,32 @@ async def test_an_answer_and_a_cancel_of_which_temporal_was_not_told_are_found(
         snapshot = await client.wait("s", timeout=30)
         assert snapshot.turn is not None
         assert snapshot.turn.status is TurnStatus.CANCELLED
+
+
+async def test_an_activity_whose_workflow_was_ended_is_no_fault(
+    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Temporal's worker would log the traceback of the cancellation, once the heartbeat finds nobody."""
+    ended = asyncio.Event()
+    unwanted = TemporalWorker.unwanted
+
+    def noted(self: TemporalWorker, session: HostedSession) -> None:
+        ended.set()
+        unwanted(self, session)
+
+    monkeypatch.setattr(TemporalWorker, "unwanted", noted)
+    flow = world.flow()
+    async with world.engine(flow) as engine, engine.worker():
+        client = AgentSessionClient(engine, flow)
+        await client.start_session("s", "model read:door")
+        await world.reached("at door")
+        await asked_for(engine, "s", "CallTool")
+        await workflow_of(engine, "s").terminate()
+        await asyncio.wait_for(ended.wait(), 30)
+        await world.reached("at door", 2)
+        world.open("door")
+        assert (await client.wait("s", timeout=60)).status is SessionStatus.IDLE
+    assert [record.message for record in caplog.records if record.exc_info is not None] == []
 
 
 @pytest.mark.parametrize("how", ["terminate", "cancel"])

@@ -32,7 +32,7 @@ from perdure import (
     WaitTimeout,
     open_engine,
 )
-from perdure.engine.temporal.link import translate
+from perdure.engine.temporal.errors import translate
 from perdure.engine.temporal.wire import FORMAT, HISTORY_INCOMPATIBLE, POKE, WORKFLOW, Start
 
 
@@ -51,7 +51,10 @@ async def test_a_server_that_is_not_there(tmp_path: Path) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    engine = open_engine(f"temporal://127.0.0.1:{port}/default", store=f"sqlite:///{tmp_path / 'a.db'}")
+    impatient = TemporalOptions(connect_timeout=timedelta(seconds=0.3))
+    engine = open_engine(
+        f"temporal://127.0.0.1:{port}/default", store=f"sqlite:///{tmp_path / 'a.db'}", temporal=impatient
+    )
     with pytest.raises(EngineUnavailable, match=f"127.0.0.1:{port}.*Is the server up") as caught:
         await engine.open()
     assert caught.value.retryable

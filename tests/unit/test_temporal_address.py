@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 from perdure import TemporalOptions, TemporalTls, UsageError, open_engine
-from perdure.engine.temporal.link import connect_arguments
 from perdure.engine.temporal.options import TemporalAddress, parse_address
+from perdure.engine.temporal.reaching import connect_arguments
 
 
 @pytest.mark.parametrize(
@@ -39,6 +40,8 @@ def test_an_address_is_taken_apart_and_put_together(address: str, parsed: Tempor
         ("temporal://host/shop?tsl=true", "nothing else"),
         ("temporal://host/shop?tls=yes", "nothing else"),
         ("temporal://host/shop?prefix=", "nothing else"),
+        ("temporal://host/shop?prefix=a/b", "prefix must be .* letters"),
+        ("temporal://host/shop?prefix=" + "x" * 101, "prefix must be a str of 1 to 100"),
     ],
 )
 def test_a_malformed_address_is_refused_with_an_example(address: str, why: str) -> None:
@@ -98,3 +101,42 @@ def test_certificates_reach_temporal() -> None:
 def test_temporal_has_a_store_and_nothing_else_has(address: str, store: str | None, words: str) -> None:
     with pytest.raises(UsageError, match=words):
         open_engine(address, store=store)
+
+
+@pytest.mark.parametrize(
+    ("option", "bad", "wanted"),
+    [
+        ("api_key", 3, "a str, or None"),
+        ("profile", 3, "a str, or None"),
+        ("tls", "yes", "a bool or a TemporalTls, or None"),
+        ("prefix", None, "letters"),
+        ("prefix", "", "1 to 100"),
+        ("prefix", "a b", "letters"),
+        ("prefix", "naïve", "letters"),
+        ("prefix", "a\n", "letters"),
+        ("prefix", "x" * 101, "1 to 100"),
+        ("events_per_run", True, "an int of at least 10"),
+        ("events_per_run", 9, "an int of at least 10"),
+        ("connect_timeout", 10, "a timedelta"),
+        ("connect_timeout", timedelta(0), "more than zero"),
+        ("connect_timeout", timedelta(seconds=-1), "more than zero"),
+    ],
+)
+def test_an_option_that_cannot_be_meant_is_refused_when_it_is_given(option: str, bad: object, wanted: str) -> None:
+    with pytest.raises(UsageError, match=f"TemporalOptions.{option} is .*it must be .*{wanted}"):
+        TemporalOptions(**{option: bad})  # type: ignore[arg-type]  # that is the test
+
+
+def test_a_certificate_and_its_key_belong_together() -> None:
+    with pytest.raises(UsageError, match="client_key is missing"):
+        TemporalTls(client_cert=b"cert")
+    with pytest.raises(UsageError, match=r"TemporalTls\.server_root_ca is of type str; it must be bytes"):
+        TemporalTls(server_root_ca="/etc/ca.pem")  # type: ignore[arg-type]  # that is the test
+
+
+def test_secrets_are_never_shown() -> None:
+    tls = TemporalTls(client_cert=b"cert", client_key=b"hunter2")
+    assert "hunter2" not in repr(TemporalOptions(api_key="hunter2", tls=tls))
+    with pytest.raises(UsageError) as caught:
+        TemporalOptions(api_key=b"hunter2")  # type: ignore[arg-type]  # that is the test
+    assert "hunter2" not in caught.value.message

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import shlex
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable
 from contextlib import asynccontextmanager
@@ -28,8 +29,24 @@ _STORE = "perdure.store"
 INTERRUPTED = 130
 """Exit code after Ctrl-C, as shells have it."""
 
+MOST_SECONDS = 10**9
+"""That an option takes: thirty years.  Python's own times end somewhere."""
+
 T = TypeVar("T")
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
+
+
+class Seconds(click.FloatRange):
+    """A number of seconds on the command line; "nan" and "inf" are numbers to Python, and none to us."""
+
+    def __init__(self) -> None:
+        super().__init__(0, MOST_SECONDS)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        seconds: float = super().convert(value, param, ctx)
+        if math.isnan(seconds):
+            self.fail(f"{value} is no number of seconds.", param, ctx)
+        return seconds
 
 
 class Command(click.Command):
@@ -106,6 +123,15 @@ def open_at(address: str, *, flows: Iterable[AgentSessionFlow] = (), options: Wo
     """
     store = _kept_at(address)
     return open_engine(address, flows=flows, store=None if store == address else store, options=options)
+
+
+def check_addresses(address: str) -> None:
+    """Looks whether ``--engine`` and ``--store`` can be meant, before anything else is done.
+
+    Raises:
+        UsageError
+    """
+    open_at(address)  # It opens nothing yet.
 
 
 def _kept_at(address: str) -> str:

@@ -10,7 +10,7 @@ from types import FrameType
 
 import click
 
-from perdure.cli.base import command, engine_option, open_at, run
+from perdure.cli.base import Seconds, check_addresses, command, engine_option, open_at, run
 from perdure.cli.leaving import leave_within
 from perdure.cli.logs import log_to_stderr
 from perdure.cli.target import flow_type_option, load_flow
@@ -37,7 +37,7 @@ THREAD_GRACE = timedelta(seconds=1)
 @click.option(
     "--drain-grace",
     metavar="SECONDS",
-    type=click.FloatRange(0),
+    type=Seconds(),
     default=WorkerOptions().drain_grace.total_seconds(),
     show_default=True,
     help="How long running steps may take to finish when it is told to stop.",
@@ -65,6 +65,7 @@ def serve(
     """
     if flow_type is not None and len(targets) > 1:
         raise UsageError("--flow-type names one agent; serve each TARGET with a process of its own, or leave it out")
+    check_addresses(address)
     log_to_stderr("INFO" if verbose else "WARNING")
     flows = [load_flow(target, flow_type) for target in targets]
     options = WorkerOptions(max_sessions=max_sessions, drain_grace=timedelta(seconds=drain_grace))

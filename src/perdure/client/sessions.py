@@ -8,7 +8,7 @@ from datetime import timedelta
 
 from pydantic import BaseModel
 
-from perdure.arguments import expect, expect_each
+from perdure.arguments import expect, expect_each, expect_seconds
 from perdure.client.answers import reply, suitable_answer, verdict
 from perdure.client.checks import (
     DEFAULT_PAGE,
@@ -355,13 +355,14 @@ class AgentSessionClient:
         """Waits until the session is idle with an empty queue, waits for someone, is blocked, or is closed.
 
         Args:
-            timeout: seconds; ``None`` waits for ever.
+            timeout: seconds, a finite number; ``None`` waits for ever.
 
         Raises:
+            UsageError: ``timeout`` is none of these.
             SessionNotFound
             WaitTimeout: the time ran out; the session goes on.
         """
-        expect(timeout, (int, float), "timeout", "a number of seconds", optional=True)
+        expect_seconds(timeout, "timeout")
         subscription = self._engine.subscribe(text_id(session_id), _REST)
         try:
             async with asyncio.timeout(timeout):

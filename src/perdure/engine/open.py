@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from perdure.arguments import expect
+from perdure.arguments import expect, shown
 from perdure.clock import Clock, SystemClock
 from perdure.engine.base import Engine
 from perdure.engine.local import LocalEngine
@@ -60,10 +60,13 @@ def open_engine(
     clock = clock or SystemClock()
     ids = ids or RandomIds()
     if not address.startswith(TEMPORAL_PREFIX):
-        if store is not None or temporal is not None:
-            raise UsageError(
-                f"store and temporal belong to temporal://; {without_password(address)!r} is the store itself"
-            )
+        for name, given in (("store", store and without_password(store)), ("temporal", temporal)):
+            if given is not None:
+                raise UsageError(
+                    f"{name} is {shown(given)}; it belongs to temporal://, and {without_password(address)!r} is the "
+                    f"store itself: leave {name} out",
+                    argument=name,
+                )
         kept = new_store(address, durability=durability, clock=clock, ids=ids)
         return LocalEngine(kept, flows, clock=clock, ids=ids, options=options)
     where = parse_address(address)

@@ -13,7 +13,7 @@ from typing import NoReturn
 
 import click
 
-from perdure.cli.base import INTERRUPTED, command, engine_option, open_at, run, suggest
+from perdure.cli.base import INTERRUPTED, check_addresses, command, engine_option, open_at, run, suggest
 from perdure.cli.chat.lines import Lines
 from perdure.cli.chat.talk import Talk
 from perdure.cli.leaving import TerminalKeeper, leave_now
@@ -56,6 +56,7 @@ def chat(target: str, session_id: str | None, new: bool, flow_type: str | None, 
     """
     if new and session_id is not None:
         raise UsageError("--new and --session exclude each other; a new session gets an id of its own")
+    check_addresses(address)
     log_to_stderr("INFO" if verbose else None)
     keeper = TerminalKeeper()
     flow = load_flow(target, flow_type)

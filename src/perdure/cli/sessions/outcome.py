@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from perdure.cli.base import engine_option, json_option, open_existing, suggest
+from perdure.cli.base import Seconds, engine_option, json_option, open_existing, suggest
 from perdure.cli.output import print_json, terminal, to_json
 from perdure.cli.stream import Follower, end_of_stream
 from perdure.cli.transcript import Transcript
@@ -44,7 +44,7 @@ def change_options(command: Callable[..., None]) -> Callable[..., None]:
     """``--wait``, ``--timeout``, ``--request-id``, ``--engine`` and ``--json``, handed over as ``how``."""
 
     @click.option("--wait", is_flag=True, help="Wait until the session rests, and show what happens until then.")
-    @click.option("--timeout", type=click.FloatRange(0), metavar="SECONDS", help="Wait no longer (exit code 6).")
+    @click.option("--timeout", type=Seconds(), metavar="SECONDS", help="Wait no longer (exit code 6).")
     @click.option("--request-id", metavar="ID", help="Sent again under the same id, the command is done once.")
     @engine_option
     @json_option

@@ -167,6 +167,12 @@ async def _beating() -> AsyncGenerator[None]:
     beating = asyncio.create_task(beat())
     try:
         yield
+    except asyncio.CancelledError:
+        why = activity.cancellation_details()
+        if why is None or why.cancel_requested or not why.not_found:
+            raise
+        # Its workflow was ended, so nobody reads this; Temporal's worker would log a traceback of what is no fault.
+        raise _unheard("nobody waits for this activity any more") from None
     finally:
         beating.cancel()
 
@@ -182,9 +188,7 @@ async def _asked(hosting: Hosting, host: HostedSession, adoption: int) -> AsyncG
         why = activity.cancellation_details()
         if why is not None and why.timed_out:
             # The server does not answer.  What runs goes on, and is stored; the workflow asks again.
-            raise ApplicationError(
-                "the server did not hear of this activity", type=UNHEARD, non_retryable=True, category=_BENIGN
-            ) from None
+            raise _unheard("the server did not hear of this activity") from None
         if host.adoptions != adoption:
             pass  # The workflow lost sight of this worker, and has found it again.
         elif why is not None and why.cancel_requested:
@@ -192,6 +196,10 @@ async def _asked(hosting: Hosting, host: HostedSession, adoption: int) -> AsyncG
         elif why is not None and why.not_found:
             hosting.unwanted(host)  # The workflow was ended by somebody; or the server has just given up waiting.
         raise
+
+
+def _unheard(message: str) -> ApplicationError:
+    return ApplicationError(message, type=UNHEARD, non_retryable=True, category=_BENIGN)
 
 
 def _gone(session_id: str) -> ApplicationError:

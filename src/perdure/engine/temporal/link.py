@@ -1,4 +1,4 @@
-"""The way to Temporal's server: connects, makes sure that the namespace is this store's, tells workflows of news."""
+"""The link to a namespace of Temporal: makes sure that the namespace is this store's, and tells workflows of news."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from typing import Any
 
 from temporalio.client import Client, WorkflowExecutionStatus, WorkflowHandle
 from temporalio.common import WorkflowIDConflictPolicy
-from temporalio.envconfig import ClientConfig
-from temporalio.service import RPCError, RPCStatusCode, TLSConfig
+from temporalio.service import RPCError, RPCStatusCode
 
-from perdure.engine.temporal.options import TemporalAddress, TemporalOptions, TemporalTls
+from perdure.engine.temporal.errors import translate, unreachable
+from perdure.engine.temporal.options import TemporalAddress, TemporalOptions
+from perdure.engine.temporal.reaching import connect_arguments, try_to_connect
 from perdure.engine.temporal.wire import POKE, REPORT, WORKFLOW, Report, Start
-from perdure.errors import EngineAccessDenied, EngineError, EngineUnavailable, NamespaceNotFound, StoreMismatch
+from perdure.errors import EngineUnavailable, StoreMismatch
 
 logger = logging.getLogger("perdure.temporal")
 
@@ -25,6 +26,9 @@ REGISTRY = "PerdureStore"
 
 SIGNAL_TIMEOUT = timedelta(seconds=3)
 """How long a signal may take.  One that does not get through is made good by a sweep."""
+
+CONNECT_PAUSE = timedelta(seconds=0.1)
+"""Between two tries to connect while the engine is opened."""
 
 TASK_TIMEOUT = timedelta(seconds=4)
 """How long a worker may take to think, before another one does it.  A worker that leaves may lose what it was just
@@ -134,57 +138,60 @@ async def connect(
 ) -> TemporalLink:
     """Connects, and registers the store with the namespace, or makes sure that it is the one that is registered.
 
+    Waits for a server that is away, as long as ``connect_timeout`` says.
+
     Raises:
         EngineUnavailable, EngineAccessDenied, NamespaceNotFound, StoreMismatch
     """
-    arguments = connect_arguments(address, options)
-    target, namespace = arguments["target_host"], arguments["namespace"]
-    seconds = options.connect_timeout.total_seconds()
+    last: EngineUnavailable | None = None
     try:
-        async with asyncio.timeout(seconds):
-            client = await Client.connect(**arguments)
-    except (RuntimeError, TimeoutError, RPCError, ValueError) as error:
-        if isinstance(error, RPCError) and error.status in _DENIED:
-            raise _access_denied(target, namespace, error) from error
-        why = str(error) or f"no answer within {seconds:g} s"
-        raise EngineUnavailable(
-            f"Temporal cannot be reached at {target}: {why}. Is the server up, is the address right, and does it want "
-            "TLS (?tls=true)?",
-            address=target,
-        ) from error
-    await _register_store(client, options, store_id, store_address)
-    return TemporalLink(client, options, store_id)
-
-
-def connect_arguments(address: TemporalAddress, options: TemporalOptions) -> dict[str, Any]:
-    """What ``Client.connect`` gets: the environment, then the address, then the options, the last word counts."""
-    found: Mapping[str, Any] = ClientConfig.load_client_connect_config(options.profile)
-    arguments: dict[str, Any] = {"target_host": "localhost:7233", "namespace": "default", **found}
-    chosen: dict[str, Any] = {"target_host": address.target, "namespace": address.namespace, "tls": address.tls}
-    if options.api_key is not None:
-        chosen["api_key"] = options.api_key
-        chosen["tls"] = True if address.tls is None else address.tls
-    if isinstance(options.tls, TemporalTls):
-        chosen["tls"] = TLSConfig(
-            server_root_ca_cert=options.tls.server_root_ca,
-            client_cert=options.tls.client_cert,
-            client_private_key=options.tls.client_key,
-            domain=options.tls.server_name,
-        )
-    elif options.tls is not None:
-        chosen["tls"] = options.tls
-    arguments.update({name: value for name, value in chosen.items() if value is not None})
-    return arguments
+        async with asyncio.timeout(options.connect_timeout.total_seconds()):
+            while True:
+                try:
+                    client = await try_to_connect(address, options)
+                    await _register_store(client, options, store_id, store_address)
+                    return TemporalLink(client, options, store_id)
+                except EngineUnavailable as error:
+                    if not error.retryable:
+                        raise
+                    last = error
+                await asyncio.sleep(CONNECT_PAUSE.total_seconds())
+    except TimeoutError as error:
+        target = connect_arguments(address, options)["target_host"]
+        seconds = options.connect_timeout.total_seconds()
+        raise last or unreachable(target, f"no answer within {seconds:g} s") from error
 
 
 async def _register_store(client: Client, options: TemporalOptions, store_id: str, store_address: str) -> None:
-    registry_id = f"{options.prefix}-store"
+    found = await _registered(client, options, store_id, store_address, WorkflowIDConflictPolicy.USE_EXISTING)
+    registered, its_address = found.get("store_id"), found.get("store_address")
+    if registered != store_id:
+        raise StoreMismatch(
+            f"namespace {client.namespace!r} belongs to the store {its_address} (id {registered}), and this is "
+            f"{store_address} (id {store_id}). Open the engine with that store, use another namespace, or another "
+            f"TemporalOptions.prefix. If that store is given up for good, terminate the workflow "
+            f"{_registry_id(options)!r}",
+            namespace=client.namespace,
+            registered=registered,
+            registered_address=its_address,
+            store=store_id,
+            store_address=store_address,
+        )
+    if its_address != store_address:
+        # It was moved.  A memo that nobody runs cannot be changed, so in one step another takes its place.
+        await _registered(client, options, store_id, store_address, WorkflowIDConflictPolicy.TERMINATE_EXISTING)
+
+
+async def _registered(
+    client: Client, options: TemporalOptions, store_id: str, store_address: str, policy: WorkflowIDConflictPolicy
+) -> Mapping[str, Any]:
+    """Registers the store, if none is there or the policy wants it.  Returns what is registered."""
     handle: WorkflowHandle[Any, Any] = await _asked(
         client.start_workflow(
             REGISTRY,
-            id=registry_id,
-            task_queue=registry_id,
-            id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
+            id=_registry_id(options),
+            task_queue=_registry_id(options),
+            id_conflict_policy=policy,
             memo={"store_id": store_id, "store_address": store_address},
             static_summary="which store this namespace belongs to; no worker runs this",
             rpc_timeout=options.connect_timeout,
@@ -192,24 +199,12 @@ async def _register_store(client: Client, options: TemporalOptions, store_id: st
         client,
     )
     found = await _asked(handle.describe(rpc_timeout=options.connect_timeout), client)
-    memo = await found.memo()
-    if memo.get("store_id") != store_id:
-        registered, its_address = memo.get("store_id"), memo.get("store_address")
-        raise StoreMismatch(
-            f"namespace {client.namespace!r} belongs to the store {its_address} (id {registered}), and this is "
-            f"{store_address} (id {store_id}). Open the engine with that store, use another namespace, or another "
-            f"TemporalOptions.prefix. If that store is given up for good, terminate the workflow {registry_id!r}",
-            namespace=client.namespace,
-            registered=registered,
-            registered_address=its_address,
-            store=store_id,
-            store_address=store_address,
-        )
+    memo: Mapping[str, Any] = await found.memo()
+    return memo
 
 
-# ---------------------------------------------------------------- errors
-
-_DENIED = (RPCStatusCode.UNAUTHENTICATED, RPCStatusCode.PERMISSION_DENIED)
+def _registry_id(options: TemporalOptions) -> str:
+    return f"{options.prefix}-store"
 
 
 async def _asked(call: Any, client: Client) -> Any:
@@ -217,27 +212,3 @@ async def _asked(call: Any, client: Client) -> Any:
         return await call
     except RPCError as error:
         raise translate(error, client) from error
-
-
-def translate(error: RPCError, client: Client) -> EngineError:
-    """An error of Temporal's service as one of ours."""
-    target, namespace = client.service_client.config.target_host, client.namespace
-    if error.status in _DENIED:
-        return _access_denied(target, namespace, error)
-    if error.status is RPCStatusCode.NOT_FOUND:
-        return NamespaceNotFound(
-            f"Temporal at {target} has no namespace {namespace!r}; create it, or correct the address: "
-            "temporal://HOST:PORT/NAMESPACE",
-            address=target,
-            namespace=namespace,
-        )
-    return EngineUnavailable(f"Temporal at {target} does not answer: {error.message}", address=target)
-
-
-def _access_denied(target: str, namespace: str, error: Exception) -> EngineAccessDenied:
-    return EngineAccessDenied(
-        f"Temporal at {target} refuses access to namespace {namespace!r}: {error}. Check TEMPORAL_API_KEY, or the "
-        "certificates in TemporalOptions",
-        address=target,
-        namespace=namespace,
-    )

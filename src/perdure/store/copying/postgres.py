@@ -12,6 +12,7 @@ from perdure.store.copying.place import BAR, Owned, Place, Record, Value
 from perdure.store.copying.tables import OF_SESSION, Table
 from perdure.store.postgres.connection import PostgresConnection, Raw
 from perdure.store.postgres.errors import translate
+from perdure.store.postgres.reaching import reach
 from perdure.store.postgres.schema import parse_address, prepare, released_schema
 
 
@@ -34,7 +35,7 @@ class PostgresPlace(Place):
 
     def open(self) -> None:
         with self.reporting():
-            self._raw = self._database.connect()
+            self._raw = reach(self._database.connect, self.address, self._database.patience)
             self._raw.execute("SET idle_in_transaction_session_timeout = 0")  # It may have to wait for the other end.
 
     def close(self) -> None:

@@ -33,6 +33,12 @@ _DENIED = re.compile(
     r"authentication failed|no password supplied|pg_hba\.conf|role .* does not exist|permission denied", re.I
 )
 _NO_DATABASE = re.compile(r"database .* does not exist", re.I)
+_ASKED_FOR_WRONGLY = re.compile(
+    # TLS, a client's certificate, an option, a name.  (An "unexpected eof" is a server that goes away meanwhile.)
+    r"does not support SSL|SSL error: (?!unexpected eof)|certificate|private key|invalid .* value"
+    r"|Name or service not known|No address associated",
+    re.I,
+)
 
 
 def is_lost(error: BaseException, raw: psycopg.Connection[tuple[object, ...]] | None) -> bool:
@@ -44,6 +50,15 @@ def is_lost(error: BaseException, raw: psycopg.Connection[tuple[object, ...]] | 
     if error.sqlstate is None:
         return isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError))
     return error.sqlstate in _LOST or error.sqlstate.startswith("08")
+
+
+def may_pass(error: BaseException) -> bool:
+    """Whether a connection could not be had, or broke, for a reason that goes away by itself."""
+    if isinstance(error, pg.TooManyConnections):
+        return True
+    reason = str(error)
+    final = any(words.search(reason) for words in (_DENIED, _NO_DATABASE, _ASKED_FOR_WRONGLY))
+    return is_lost(error, None) and not final
 
 
 def is_repeatable(error: BaseException) -> bool:
@@ -149,6 +164,15 @@ def too_new(address: str, found: int, supported: int) -> StoreTooNew:
         address=address,
         found=found,
         supported=supported,
+    )
+
+
+def no_version(address: str, found: str, where: str, current: int) -> StoreCorrupt:
+    return StoreCorrupt(
+        f"{address} says that its schema version is {found!r} ({where}); it must be a whole number from 1 on. Restore "
+        f"it from a backup, or set it to the version that it was (this perdure makes {current}); nothing was changed",
+        address=address,
+        where=where,
     )
 
 

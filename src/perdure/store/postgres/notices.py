@@ -23,9 +23,9 @@ from perdure.errors import PerdureError
 from perdure.store.base import Change
 from perdure.store.postgres.connection import PostgresConnection, Raw
 from perdure.store.postgres.errors import is_lost, translate, unavailable
+from perdure.store.postgres.reaching import PAUSES
 from perdure.store.postgres.schema import Database
 from perdure.store.postgres.watch import Watch
-from perdure.store.postgres.writer import PAUSES
 from perdure.store.sql.changes import ANYTHING, decode
 
 SAFETY_POLL = 5.0

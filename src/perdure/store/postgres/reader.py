@@ -11,9 +11,9 @@ import psycopg
 from perdure.store.codec import Unreadable
 from perdure.store.postgres.connection import PostgresConnection, Raw, in_transaction
 from perdure.store.postgres.errors import is_lost, translate
+from perdure.store.postgres.reaching import PAUSES
 from perdure.store.postgres.schema import Database
 from perdure.store.postgres.watch import Watch
-from perdure.store.postgres.writer import PAUSES
 from perdure.store.sql.connection import Connection
 from perdure.store.sql.reader import Read
 

@@ -13,11 +13,13 @@ from urllib.parse import parse_qsl, quote, urlencode
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.pq import Conninfo
 from psycopg.raw_cursor import RawCursor
 
 from perdure.errors import UsageError
 from perdure.store.postgres.connection import PACKAGE, Raw, adapt
-from perdure.store.postgres.errors import not_ours, too_new, translate, unavailable
+from perdure.store.postgres.errors import no_version, not_ours, too_new, translate, unavailable
+from perdure.store.postgres.reaching import reach
 from perdure.store.sql.marks import refuse_marked
 from perdure.store.sql.schema import Schema, read_schema
 
@@ -126,8 +128,9 @@ def parse_address(address: str, durability: Durability = "power", patience: floa
         facts: dict[str, Any] = conninfo_to_dict(f"{place}?{rest}")
     except (ValueError, psycopg.Error):
         raise UsageError(
-            "this is no address of a PostgreSQL database; use postgresql://USER:PASSWORD@HOST:PORT/DATABASE, with "
-            "special characters of user and password percent-encoded"
+            f"this is no address of a PostgreSQL database{_unknown_option(address)}; use "
+            "postgresql://USER:PASSWORD@HOST:PORT/DATABASE, with special characters of user and password "
+            "percent-encoded"
         ) from None
     if not _SCHEMA_NAME.fullmatch(schema):
         raise UsageError(
@@ -145,6 +148,16 @@ def parse_address(address: str, durability: Durability = "power", patience: floa
     return Database(make_conninfo(**(ours | facts)), schema, _shown(facts, schema), durability, patience)
 
 
+def _unknown_option(address: str) -> str:
+    """What to say of options behind ``?`` that nobody knows.  Never a word of what may be a password."""
+    query = address.partition("?")[2]
+    if "@" in query:  # So the question mark was part of the password.
+        return ""
+    known = {"schema", "ssl", *(option.keyword.decode() for option in Conninfo.get_defaults())}
+    unknown = [name for name, _ in parse_qsl(query, keep_blank_values=True) if name not in known]
+    return f": it has no option {', '.join(map(repr, unknown))} (there are 'schema' and libpq's)" if unknown else ""
+
+
 def _shown(facts: dict[str, Any], schema: str) -> str:
     """The address without secrets."""
     user = f"{quote(str(facts['user']))}@" if facts.get("user") else ""
@@ -155,29 +168,32 @@ def _shown(facts: dict[str, Any], schema: str) -> str:
 
 
 def is_made(database: Database) -> bool:
-    """Whether the store is there already.
+    """Whether the store is there already.  Waits for a server that is away.
 
     Raises:
-        StoreNotOurs, StoreTooNew, StoreAccessDenied, StoreUnavailable
+        StoreNotOurs, StoreTooNew, StoreCorrupt, StoreAccessDenied, StoreUnavailable
     """
-    try:
+
+    def look() -> bool:
         with database.connect(read_only=True) as raw:
             return _recognise(raw, database, released_schema()) > 0
-    except psycopg.Error as error:
-        raise translate(error, database.address) from error
+
+    return reach(look, database.address, database.patience)
 
 
 def prepare(database: Database, schema: Schema, now_ms: int, *, marked: bool = False) -> None:
-    """Creates the store, or brings it up to date.  Any number of processes may do this at once.
+    """Creates the store, or brings it up to date.  Any number of processes may do this at once.  Waits for a server
+    that is away.
 
     Args:
         marked: also one that was moved, or is an unfinished copy.
 
     Raises:
-        StoreNotOurs, StoreTooNew, StoreBusy, StoreReadOnly, StoreAccessDenied, StoreFull, StoreUnavailable, StoreMoved,
-        StoreUnfinished
+        StoreNotOurs, StoreTooNew, StoreCorrupt, StoreBusy, StoreReadOnly, StoreAccessDenied, StoreFull,
+        StoreUnavailable, StoreMoved, StoreUnfinished
     """
-    try:
+
+    def bring_up_to_date() -> None:
         raw = database.connect()
         try:
             _check_server(raw, database)
@@ -187,8 +203,8 @@ def prepare(database: Database, schema: Schema, now_ms: int, *, marked: bool = F
                 refuse_marked(database.address, dict(raw.execute("SELECT name, value FROM meta").fetchall()))
         finally:
             raw.close()
-    except psycopg.Error as error:
-        raise translate(error, database.address) from error
+
+    reach(bring_up_to_date, database.address, database.patience)
 
 
 def _check_server(raw: Raw, database: Database) -> None:
@@ -204,7 +220,7 @@ def _recognise(raw: Raw, database: Database, schema: Schema) -> int:
     """The version that is there; 0 for an empty or absent schema, which becomes ours.
 
     Raises:
-        StoreNotOurs, StoreTooNew
+        StoreNotOurs, StoreTooNew, StoreCorrupt
     """
     tables = raw.execute(
         "SELECT relname FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace "
@@ -217,11 +233,14 @@ def _recognise(raw: Raw, database: Database, schema: Schema) -> int:
         raise not_ours(database.address, f"its schema {database.schema!r} holds tables of another program")
     try:
         meta: dict[str, str] = dict(raw.execute("SELECT name, value FROM meta").fetchall())
-        found = int(meta["schema_version"]) if meta.get("format") == FORMAT else 0
-    except (psycopg.errors.UndefinedColumn, psycopg.errors.DatatypeMismatch, ValueError, KeyError):
-        found = 0
-    if found == 0:
+    except (psycopg.errors.UndefinedColumn, psycopg.errors.DatatypeMismatch, ValueError):
+        meta = {}
+    if meta.get("format") != FORMAT or "schema_version" not in meta:
         raise not_ours(database.address, f"the table {database.schema}.meta is of another program")
+    version = str(meta["schema_version"])
+    if not (version.isascii() and version.isdecimal() and int(version) > 0):
+        raise no_version(database.address, version, "schema_version in meta", schema.version)
+    found = int(version)
     if found > schema.version:
         raise too_new(database.address, found, schema.version)
     return found

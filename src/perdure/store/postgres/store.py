@@ -18,8 +18,9 @@ from perdure.clock import Clock, SystemClock
 from perdure.errors import UsageError
 from perdure.ids import IdSource, RandomIds
 from perdure.store.base import Worker
-from perdure.store.postgres.errors import translate
+from perdure.store.postgres.errors import may_pass, translate
 from perdure.store.postgres.notices import Notices
+from perdure.store.postgres.reaching import PAUSES
 from perdure.store.postgres.reader import Look, PostgresReader
 from perdure.store.postgres.schema import Durability, parse_address, prepare, released_schema
 from perdure.store.postgres.watch import Watch
@@ -114,14 +115,31 @@ class PostgresStore(SqlStore):
     # ------------------------------------------------------------ life
 
     async def open(self) -> None:
-        """Connects, and creates the tables or brings them up to date.
+        """Connects, and creates the tables or brings them up to date.  Waits for a server that is away.
 
         Raises:
-            StoreNotOurs, StoreTooNew, StoreBusy, StoreReadOnly, StoreAccessDenied, StoreFull, StoreUnavailable,
-            StoreMoved, StoreUnfinished
+            StoreNotOurs, StoreTooNew, StoreCorrupt, StoreBusy, StoreReadOnly, StoreAccessDenied, StoreFull,
+            StoreUnavailable, StoreMoved, StoreUnfinished
         """
         loop = asyncio.get_running_loop()
-        await loop.run_in_executor(None, prepare, self._database, released_schema(), self._clock.now_ms())
+        give_up = time.monotonic() + self._database.patience
+        while True:
+            await loop.run_in_executor(None, prepare, self._database, released_schema(), self._clock.now_ms())
+            try:
+                self._open = await self._connect(loop)
+            except psycopg.Error as error:  # Perhaps the server has just gone away.
+                if not may_pass(error) or time.monotonic() > give_up:
+                    raise translate(error, self.address) from error
+                await asyncio.sleep(PAUSES[1])
+            else:
+                return
+
+    async def _connect(self, loop: asyncio.AbstractEventLoop) -> tuple[PostgresWriter, Readers, Notices]:
+        """The connections of an open store.
+
+        Raises:
+            psycopg.Error
+        """
         watch = Watch(self._database.patience)
         channel, name = f"perdure/{self._database.schema}", self._ids.new_id()
         sender = name[:SENDER_LENGTH].ljust(SENDER_LENGTH)
@@ -131,10 +149,10 @@ class PostgresStore(SqlStore):
         try:
             await notices.start()
             await loop.run_in_executor(None, writer.start)
-        except psycopg.Error as error:
+        except BaseException:
             await notices.stop()
-            raise translate(error, self.address) from error
-        self._open = (writer, readers, notices)
+            raise
+        return writer, readers, notices
 
     async def close(self) -> None:
         """Finishes the writes that were handed in, and lets go of everything.  Closing twice is no error."""

@@ -23,14 +23,12 @@ from perdure.store.base import Change
 from perdure.store.codec import Unreadable
 from perdure.store.postgres.connection import PostgresConnection, Raw, in_transaction
 from perdure.store.postgres.errors import is_lost, is_repeatable, translate
+from perdure.store.postgres.reaching import PAUSES
 from perdure.store.postgres.schema import Database
 from perdure.store.postgres.watch import Watch
 from perdure.store.sql.changes import encode
 from perdure.store.sql.transaction import Transaction, sum_of
 from perdure.store.sql.writer import Job, Writer
-
-PAUSES = (0.0, 0.02, 0.05, 0.1, 0.2, 0.5)
-"""Seconds between tries to get a connection; the last one repeats."""
 
 FORGET_AFTER_MS = 24 * 3_600_000
 """How long a writer that did not end in order is remembered; much longer than any waits for its connection."""

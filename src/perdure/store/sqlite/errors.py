@@ -104,6 +104,15 @@ def too_new(address: str, found: int, supported: int) -> StoreTooNew:
     )
 
 
+def no_version(address: str, found: int, where: str, current: int) -> StoreCorrupt:
+    return StoreCorrupt(
+        f"{address} says that its schema version is {found!r} ({where}); it must be a whole number from 1 on. Restore "
+        f"it from a backup, or set it to the version that it was (this perdure makes {current}); nothing was changed",
+        address=address,
+        where=where,
+    )
+
+
 def corrupt(address: str, where: str, reason: str) -> StoreCorrupt:
     return StoreCorrupt(
         f"{address}: {where} cannot be read ({reason}); restore the file from a backup, or delete the session",

@@ -16,7 +16,16 @@ from typing import Literal, TypeVar
 from perdure.store.sql.marks import refuse_marked
 from perdure.store.sql.schema import Schema, read_schema
 from perdure.store.sqlite.connection import PACKAGE
-from perdure.store.sqlite.errors import address_of, no_directory, not_ours, read_only, too_new, translate, unavailable
+from perdure.store.sqlite.errors import (
+    address_of,
+    no_directory,
+    no_version,
+    not_ours,
+    read_only,
+    too_new,
+    translate,
+    unavailable,
+)
 
 Durability = Literal["power", "process"]
 """What a finished write survives: a loss of power, or the end of the process only."""
@@ -74,7 +83,8 @@ def prepare(database: Database, schema: Schema, now_ms: int, *, marked: bool = F
         marked: also one that was moved, or is an unfinished copy.
 
     Raises:
-        StoreNotOurs, StoreTooNew, StoreBusy, StoreReadOnly, StoreFull, StoreUnavailable, StoreMoved, StoreUnfinished
+        StoreNotOurs, StoreTooNew, StoreCorrupt, StoreBusy, StoreReadOnly, StoreFull, StoreUnavailable, StoreMoved,
+        StoreUnfinished
     """
     directory = database.path.parent
     if not directory.is_dir():
@@ -108,7 +118,7 @@ def _recognise_at_once(connection: sqlite3.Connection, database: Database, schem
 
 
 def _recognise(connection: sqlite3.Connection, database: Database, schema: Schema) -> None:
-    """Refuses a database that is not ours, or too new.  An empty one becomes ours."""
+    """Refuses a database that is not ours, too new, or of no version.  An empty one becomes ours."""
     application_id = _pragma(connection, "application_id")
     tables = {row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     if application_id == 0 and not tables:
@@ -116,6 +126,8 @@ def _recognise(connection: sqlite3.Connection, database: Database, schema: Schem
     if application_id != APPLICATION_ID or "meta" not in tables:
         raise not_ours(database.address, "it is a database of another program")
     found = _pragma(connection, "user_version")
+    if found < 1:
+        raise no_version(database.address, found, "PRAGMA user_version", schema.version)
     if found > schema.version:
         raise too_new(database.address, found, schema.version)
 

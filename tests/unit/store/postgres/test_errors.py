@@ -74,6 +74,17 @@ def test_an_address_that_is_none_is_refused_without_being_repeated(address: str)
     assert caught.value.__cause__ is None
 
 
+def test_an_option_that_nobody_knows_is_named() -> None:
+    with pytest.raises(UsageError, match=r"no option 'nonsense' \(there are 'schema' and libpq's\)"):
+        PostgresStore("postgresql://ann:hunter2@host/db?sslmode=require&nonsense=1")
+
+
+def test_a_password_with_a_question_mark_is_not_taken_for_an_option() -> None:
+    with pytest.raises(UsageError) as caught:
+        PostgresStore("postgresql://ann:what?hunter2=1@host/db")
+    assert SECRET not in caught.value.message
+
+
 def test_an_engine_takes_the_address_or_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     assert open_engine("postgresql://ann@host/db").address == "postgresql://ann@host/db"
     for name in [name for name in sys.modules if name.startswith("perdure.store.postgres")]:

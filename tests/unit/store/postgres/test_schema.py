@@ -13,7 +13,7 @@ from tests.support.postgres import Server
 from tests.support.stores import PostgresBackend
 from tests.unit.store.builders import NOW, new_session, request
 
-from perdure.errors import StoreError, StoreNotOurs, StoreTooNew
+from perdure.errors import StoreCorrupt, StoreError, StoreNotOurs, StoreTooNew
 from perdure.store.postgres.connection import QUERIES
 from perdure.store.postgres.schema import Database, parse_address, prepare, released_schema
 from perdure.store.sql.schema import Schema
@@ -133,6 +133,18 @@ async def test_a_schema_of_another_program_is_left_alone(new_backend: PostgresBa
     with pytest.raises(StoreNotOurs, match="another program"):
         await new_backend.new_store().open()
     assert new_backend.tables() == before
+
+
+@pytest.mark.parametrize("version", ["0", "-1", "x", "", "1.5"])
+async def test_a_version_that_is_none_is_said_and_left_alone(new_backend: PostgresBackend, version: str) -> None:
+    store = new_backend.new_store()
+    await store.open()
+    await store.close()
+    new_backend.run(f"UPDATE meta SET value = '{version}' WHERE name = 'schema_version'")
+    with pytest.raises(StoreCorrupt, match=f"schema version is '{version}'.*Restore") as caught:
+        await store.open()
+    assert caught.value.where == "schema_version in meta"
+    assert new_backend.run("SELECT value FROM meta WHERE name = 'schema_version'") == [(version,)]
 
 
 async def test_an_empty_schema_becomes_ours(new_backend: PostgresBackend) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import re
 import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import pytest
 from tests.unit.store.builders import NOW, new_session, open_turn, request
 from tests.unit.store.sqlite.conftest import OpenStore
 
+from perdure.errors import StoreCorrupt
 from perdure.store.sql.schema import Schema
 from perdure.store.sqlite import SqliteStore
 from perdure.store.sqlite.connection import QUERIES
@@ -60,6 +62,17 @@ async def test_a_database_of_an_earlier_version_is_brought_up_to_date(open_store
     connection = sqlite3.connect(path)
     assert connection.execute("SELECT note FROM notes").fetchall() == [("s",)]
     connection.close()
+
+
+@pytest.mark.parametrize("version", [0, -1])
+async def test_a_version_that_is_none_is_said_and_left_alone(open_store: OpenStore, path: Path, version: int) -> None:
+    store = await open_store()
+    await store.close()
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute(f"PRAGMA user_version = {version}")
+    with pytest.raises(StoreCorrupt, match=f"schema version is {version} .*Restore"):
+        await store.open()
+    assert _version(path)[1] == version
 
 
 async def test_a_migration_that_fails_leaves_the_old_version(open_store: OpenStore, path: Path) -> None:
