@@ -219,5 +219,5 @@ def test_policies_of_nodes_are_checked() -> None:
     flow = Workflow(name="flow", edges=[(START, known)])
     with pytest.raises(UsageError, match=r"node_policies names 'other'.*known: known"):
         adk_agent_session_flow(flow, flow_type="F", node_policies={"other": ToolPolicy(ToolEffect.READ)})
-    with pytest.raises(UsageError, match=r"node_policies\['known'\] is 1; give a ToolPolicy"):
+    with pytest.raises(UsageError, match=r"node_policies\['known'\] is 1; it must be a ToolPolicy"):
         adk_agent_session_flow(flow, flow_type="F", node_policies={"known": 1})  # type: ignore[dict-item]  # that is the test
