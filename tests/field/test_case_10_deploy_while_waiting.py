@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
-from google.adk.agents import LlmAgent
+from google.adk.agents import LlmAgent, SequentialAgent
 from google.adk.agents.callback_context import CallbackContext
 from tests.field.support import ASKED, PATIENCE, READ, SESSION, Field, answer_all, at_rest, durable, say, until
 
@@ -241,3 +241,31 @@ async def test_a_tool_that_ran_before_and_is_gone_blocks_the_session(field: Fiel
         await at_rest(client, SessionStatus.WAITING)
         snapshot = await answer_all(client)
         assert (snapshot.status, field.world) == (SessionStatus.IDLE, ["look", "pay 5"])
+
+
+async def test_an_agent_inserted_before_the_one_that_waits_blocks_the_session_before_the_answer(
+    field: Field, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its model call has no record, and is made while recorded steps have not come back.  No patience is needed."""
+    monkeypatch.setattr("perdure.adk.live.patience.SECONDS", 3600.0)
+
+    def flow(*before: LlmAgent) -> AgentSessionFlow:
+        waiting = LlmAgent(name="helper", model=field.model(SCRIPT), tools=[as_it_was(field)])
+        return durable(SequentialAgent(name="root", sub_agents=[*before, waiting]), {"pay": ASKED})
+
+    async with field.working(flow()) as client:
+        (interrupt,) = (await say(client, "pay 5")).pending_interrupts
+    inserted = LlmAgent(name="planner", model=field.model([text("A plan.")]))
+    async with field.working(flow(inserted)) as client:
+        snapshot = await at_rest(client, SessionStatus.BLOCKED)
+        assert snapshot.error is not None
+        assert "|planner|1" in snapshot.error.facts["found"]
+        with pytest.raises(SessionBlocked):
+            await client.resolve_interrupt(SESSION, interrupt.interrupt_id, approved=True)
+        snapshot = await client.get_agent_snapshot(SESSION)
+        assert [one.interrupt_id for one in snapshot.pending_interrupts] == [interrupt.interrupt_id]
+        assert len(field.requests) == 1, "the inserted agent's model was not asked"
+    async with field.working(flow()) as client:
+        await at_rest(client, SessionStatus.WAITING)
+        snapshot = await answer_all(client)
+        assert (snapshot.status, field.world) == (SessionStatus.IDLE, ["pay 5"])

@@ -348,7 +348,7 @@ class Play:
             if not future.done():
                 future.set_result(record)
 
-    async def replayed(self) -> None:
+    async def replayed(self, *, at_rest: bool = False) -> None:
         while self._unused and self._moves():  # noqa: ASYNC110 - a test double: the script moves in this very loop
             await asyncio.sleep(0)
         if self._unused:

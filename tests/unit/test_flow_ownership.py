@@ -203,7 +203,7 @@ def test_a_new_owner_with_other_code_checks_before_anything_runs() -> None:
     session.say("t1")
     session.asks(call("search"))
     session.die(check=True)
-    assert session.last()[-1] == CheckCode("t1")
+    assert session.last()[-1] == CheckCode("t1", at_rest=True)
     assert session.running() == set()
     session.code_fits()
     assert session.running() == {"search"}
@@ -237,7 +237,7 @@ def test_code_that_differs_blocks_the_session_and_keeps_what_waits() -> None:
 def test_restored_code_lets_a_blocked_session_complete() -> None:
     session = blocked_session()
     session.die()
-    assert session.last() == (CheckCode("t1"),), "a blocked session is always checked"
+    assert session.last() == (CheckCode("t1", at_rest=True),), "a blocked session is always checked"
     assert session.status() is SessionStatus.BLOCKED
     session.code_fits()
     assert session.last() == (UnblockSession(),)

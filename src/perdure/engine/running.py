@@ -108,7 +108,7 @@ class RunningSteps:
                 self._unbegun.add(step_id)
                 self.start(step_id, self._run_call(book, command))
             case CheckCode():
-                self.start(CheckCode.step_id, self._check_code(book))
+                self.start(CheckCode.step_id, self._check_code(book, command))
             case _:
                 assert_never(command)
 
@@ -258,10 +258,10 @@ class RunningSteps:
         elif result is not None:
             self._call_settled(run.step_id, storable_result(result, request.tool_name))
 
-    async def _check_code(self, book: TurnBook) -> None:
+    async def _check_code(self, book: TurnBook, command: CheckCode) -> None:
         try:
             live, _ = await self._open(book)
-            await live.replayed()
+            await live.replayed(at_rest=command.at_rest)
         except NonDeterminismError as error:
             self._code_differs(book, error)
         else:

@@ -249,11 +249,13 @@ class CheckCode:
 
     Attributes:
         step_id: the same for all: a session has one check at a time.
+        at_rest: no model step is open, so each model call that the turn made has its record.
     """
 
     step_id: ClassVar[str] = "check"
 
     turn_id: str
+    at_rest: bool = False
 
 
 @dataclass(frozen=True, slots=True)

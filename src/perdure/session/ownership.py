@@ -86,7 +86,7 @@ def _recover_turn(loop: Loop, given: TakenOver) -> None:
         loop.new_model_step()
     if given.check or loop.blocked is not None:
         loop.checking = True
-        loop.do(CheckCode(loop.turn.turn_id))
+        loop.do(CheckCode(loop.turn.turn_id, at_rest=loop.turn.model is None))
 
 
 def _give_up(loop: Loop, deaths: int) -> None:

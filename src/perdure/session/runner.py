@@ -478,8 +478,11 @@ class LiveTurn(Protocol):
         """Hands out ``records`` to an invocation that is being driven already."""
         ...
 
-    async def replayed(self) -> None:
+    async def replayed(self, *, at_rest: bool = False) -> None:
         """Waits until the invocation has used up all that the journal holds.
+
+        Args:
+            at_rest: each model call that was made has its record, so that one without a record is a difference.
 
         Raises:
             NonDeterminismError: it does not repeat what the journal holds.

@@ -9,7 +9,8 @@ A replay is held to the journal by three rules:
 * R1: entries are handed out in the order in which they settled, each when the invocation has come to it;
 * R2: what has no record waits until all of the journal has come back;
 * R3: when nothing can move and the journal has not come back, the code has changed: the turn is failed from outside,
-  and the invocation stays where it is.  Not at once, since not everything that moves can be seen.
+  and the invocation stays where it is.  Not at once, since not everything that moves can be seen.  But soon, if a model
+  call is to be made that has no record although all that were made have theirs.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from perdure.adk.live.dispatch import TURNS, Dispatcher
 from perdure.adk.live.floor import Floor
 from perdure.adk.live.journal import Journal
 from perdure.adk.live.parking import Parking
-from perdure.adk.live.patience import Patience
+from perdure.adk.live.patience import HARDLY, Patience
 from perdure.adk.live.questions import Asked, AskedGroup
 from perdure.adk.live.runs import Gate, Run, RunState, current_run
 from perdure.errors import NonDeterminismError, UsageError
@@ -58,6 +59,8 @@ class Conductor:
         self._dispatcher = Dispatcher(self.floor, self.journal, clock, self.fail_replay, self.advance)
         self._watchers: list[tuple[Callable[[], bool], asyncio.Future[None]]] = []
         self._until_journal = Patience(self._miss_journal)
+        self._until_difference = Patience(self._miss_journal, HARDLY)
+        self._no_new_model_call = False
 
     # ------------------------------------------------------------ what the invocation reports
 
@@ -252,6 +255,7 @@ class Conductor:
     def _be_patient_no_longer(self) -> None:
         """A timer would keep the whole turn, and with it the flow, in memory until it is due."""
         self._until_journal.stop()
+        self._until_difference.stop()
         self._dispatcher.stop()
 
     def fail(self, error: Exception) -> None:
@@ -309,6 +313,13 @@ class Conductor:
         self._watchers.append((condition, watcher))
         await watcher
 
+    def expect_no_new_model_call(self) -> None:
+        """Until all of the journal has come back, a model call without a record is a difference: all that were made
+        have theirs."""
+        # An answer that came since the turn was at rest may have let somebody go on to a new one.
+        self._no_new_model_call = not self.journal.tail()
+        self.advance()
+
     # ------------------------------------------------------------ moving on
 
     def advance(self) -> None:
@@ -332,10 +343,18 @@ class Conductor:
         """Rule R3."""
         if self.journal.replayed or not (self.ended or self.floor.at_rest):
             self._until_journal.stop()
+            self._until_difference.stop()
         elif self.ended:
             self._miss_journal()
         else:
             self._until_journal.wait(self.floor.changes)
+            if self._no_new_model_call and self._wants_new_model_call():
+                self._until_difference.wait(self.floor.changes)
+            else:
+                self._until_difference.stop()
+
+    def _wants_new_model_call(self) -> bool:
+        return any(run.gate and not self.journal.knows_model_call(run.gate.key) for run in self.floor.gated())
 
     def _miss_journal(self) -> None:
         step, expected = self.journal.missing()

@@ -7,13 +7,20 @@ from collections.abc import Callable
 
 SECONDS = 1.0
 """By the clock of the event loop."""
+HARDLY = 0.05
+"""Seconds, too: where all that can be seen speaks against it."""
 
 
 class Patience:
-    """Calls ``over`` when nothing has happened for a while.  ``wait`` and ``stop`` may be called at any time."""
+    """Calls ``over`` when nothing has happened for a while.  ``wait`` and ``stop`` may be called at any time.
 
-    def __init__(self, over: Callable[[], None]) -> None:
+    Args:
+        seconds: how long a while is; ``None`` for ``SECONDS``.
+    """
+
+    def __init__(self, over: Callable[[], None], seconds: float | None = None) -> None:
         self._over = over
+        self._seconds = seconds
         self._seen = -1
         self._timer: asyncio.TimerHandle | None = None
 
@@ -23,7 +30,9 @@ class Patience:
             return
         self.stop()
         self._seen = changes
-        self._timer = asyncio.get_running_loop().call_later(SECONDS, self._is_over)
+        self._timer = asyncio.get_running_loop().call_later(
+            SECONDS if self._seconds is None else self._seconds, self._is_over
+        )
 
     def stop(self) -> None:
         """Waits no longer."""

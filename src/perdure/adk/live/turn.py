@@ -120,13 +120,18 @@ class AdkLiveTurn:
         """Hands out ``records`` to an invocation that is being driven already."""
         self._conductor.give(records)
 
-    async def replayed(self) -> None:
+    async def replayed(self, *, at_rest: bool = False) -> None:
         """Waits until the invocation has used up all that the journal holds.
+
+        Args:
+            at_rest: each model call that was made has its record, so that one without a record is a difference.
 
         Raises:
             NonDeterminismError: it does not repeat what the journal holds.
         """
         conductor = self._conductor
+        if at_rest:
+            conductor.expect_no_new_model_call()
         await conductor.until(lambda: conductor.journal.replayed or conductor.ended or conductor.failure is not None)
         if conductor.failure is not None:
             raise conductor.failure

@@ -201,7 +201,8 @@ class DurableRunner(Runner):
 
         Args:
             new_message: words, which start a turn; or function responses, which answer the calls that a turn waits for
-                (one, several, or all).
+                (one, several, or all).  After a part of the answers it ends; the other requests are not repeated.
+                Where answers let the open turn go on and start another, the open one's events are yielded.
             invocation_id: without a message: attaches to that turn and yields what still comes of it.
             state_delta: session state to set with the message.
             run_config: changes the runner's for the turn that the message starts.  An answer changes it no more: the

@@ -59,7 +59,9 @@ async def begin(
     if snapshot.status is SessionStatus.BLOCKED:
         raise blocked(snapshot.session_id, snapshot.error or ErrorInfo(code="", message="the session is blocked"))
 
-    def reader(turn_id: str, announced: Sequence[Interrupt] = (), pending: Sequence[Interrupt] = ()) -> TurnEvents:
+    def reader(
+        turn_id: str, announced: Sequence[Interrupt] = (), pending: Sequence[Interrupt] = (), *, opened: bool = False
+    ) -> TurnEvents:
         return TurnEvents(
             snapshot.session_id,
             turn_id,
@@ -67,6 +69,7 @@ async def begin(
             pending=pending,
             user_message=user_message,
             root_agent=root_agent,
+            opened=opened,
         )
 
     responses = responses_in(new_message)
@@ -75,7 +78,8 @@ async def begin(
     if responses:
         turn_id = await give_answers(engine, snapshot, responses)
         known = snapshot.pending_interrupts
-        return Ran() if turn_id is None else Running(turn_id, reader(turn_id, known, known))
+        goes_on = snapshot.turn is not None and snapshot.turn.turn_id == turn_id
+        return Ran() if turn_id is None else Running(turn_id, reader(turn_id, known, known, opened=goes_on))
     if new_message is not None:
         if invocation_id is not None:
             raise WrongCall(
@@ -88,7 +92,9 @@ async def begin(
             "Running an agent requires either a new_message or an invocation_id to resume a previous invocation. "
             f"Session: {snapshot.session_id}, User: {snapshot.user_id}"
         )
-    return await _attach(engine, snapshot, reader(invocation_id, (), snapshot.pending_interrupts), invocation_id)
+    opened = await _is_opened(engine, snapshot.session_id, invocation_id)
+    reader_of_turn = reader(invocation_id, (), snapshot.pending_interrupts, opened=opened)
+    return await _attach(engine, snapshot, reader_of_turn, invocation_id)
 
 
 # ---------------------------------------------------------------- a message
@@ -137,6 +143,14 @@ async def _attach(engine: Engine, snapshot: AgentSnapshot, reader: TurnEvents, t
     if snapshot.status is SessionStatus.WAITING:
         return Ran(reader.suspend())
     return Running(turn_id, reader)
+
+
+async def _is_opened(engine: Engine, session_id: str, turn_id: str) -> bool:
+    """Whether the opening message of a turn is stored."""
+    try:
+        return (await engine.store.read_recorded_turn(session_id, turn_id)).stored_messages > 0
+    except TurnNotFound:
+        return False
 
 
 async def _is_over(engine: Engine, session_id: str, turn_id: str) -> bool:

@@ -41,6 +41,7 @@ class TurnEvents:
         pending: the interrupts that were pending when the reading began.
         user_message: whether the user's own event is yielded, too.
         root_agent: the name of the root agent, for the event that tells of a cancelled turn.
+        opened: the turn's opening message is stored already, so that it is not among what is read.
 
     Attributes:
         over: the turn has ended or waits for someone; nothing more will come.
@@ -56,6 +57,7 @@ class TurnEvents:
         pending: Iterable[Interrupt] = (),
         user_message: bool = False,
         root_agent: str = "",
+        opened: bool = False,
     ) -> None:
         self.over = False
         self.failure: Exception | None = None
@@ -63,8 +65,11 @@ class TurnEvents:
         self._turn_id = turn_id
         self._user_message = user_message
         self._root_agent = root_agent
+        self._opened = opened
         self._announced = set(announced)
         self._pending = {one.interrupt_id: one for one in pending}
+        self._asked = {one.tool_call_id for one in self._pending.values()}
+        """Ids of all calls that waited or wait for an answer."""
         self._calls: dict[str, Event] = {}
         """Function-call id -> the event with the call."""
         self._shown: set[str] = set()
@@ -99,6 +104,7 @@ class TurnEvents:
         """
         self.over = True
         self._pending |= {one.interrupt_id: one for one in pending}
+        self._asked |= {one.tool_call_id for one in self._pending.values()}
         asked = [one for name, one in self._pending.items() if name not in self._announced]
         # A question was asked by its own call, if that was yielded.
         return [event for event in requests_for(asked, self._calls) if not _is_known(event, self._calls)]
@@ -110,9 +116,22 @@ class TurnEvents:
             return []
         for call in event.get_function_calls():
             self._calls[call.id or ""] = event
-        if event.author == USER and (not self._user_message or event.actions.compaction):
+        if event.actions.compaction or (self._comes_in(event) and not self._user_message):
             return []
         return [event]
+
+    def _comes_in(self, event: Event) -> bool:
+        """Whether it is the user's own: the turn's opening message, or answers.  An agent may speak as the user, too.
+
+        ADK's runner stores what comes in and yields what the agents say, whoever is the author.
+        """
+        if event.author != USER:
+            return False
+        if not self._opened:
+            self._opened = True
+            return True
+        responses = event.get_function_responses()
+        return bool(responses) and all(response.id in self._asked for response in responses)
 
     def _passing(self, shown: AgentEvent) -> list[Event]:
         item = shown.data.get("framework_item")
@@ -133,6 +152,7 @@ class TurnEvents:
         if event.type is AgentEventType.INTERRUPT_REQUESTED:
             interrupt = Interrupt.model_validate(event.data)
             self._pending[interrupt.interrupt_id] = interrupt
+            self._asked.add(interrupt.tool_call_id)
         elif event.type is AgentEventType.INTERRUPT_RESOLVED:
             self._pending.pop(event.data["interrupt_id"], None)
         elif event.type is AgentEventType.TURN_SUSPENDED:
