@@ -18,7 +18,9 @@ from google.adk.plugins.reflect_retry_tool_plugin import ReflectAndRetryToolPlug
 from google.adk.tools.tool_context import ToolContext
 from google.genai import types
 from tests.adk.comparing import assert_as_plain, assert_survives_crashes
+from tests.adk.disk import Crash, Disk
 from tests.adk.model import Flaky, ScriptedModel, calls, says
+from tests.adk.plain import run_plain
 from tests.adk.worlds import World
 
 from perdure.errors import ToolExecutionError
@@ -222,3 +224,69 @@ async def test_a_plugin_that_raises_fails_the_turn_with_adk_s_words(hook: str) -
     assert engine.disk.error is not None
     assert engine.disk.error.message == f"Error in plugin 'raising' during '{hook}' callback: in {hook}"
     assert "Note: the work on the request above failed" in str(engine.disk.messages[-1])
+
+
+class Endings(BasePlugin):
+    """Notes what it hears of failures."""
+
+    def __init__(self, log: list[str]) -> None:
+        super().__init__(name="endings")
+        self._log = log
+
+    async def on_agent_error_callback(self, *, agent: Any, error: Exception, **given: Any) -> None:
+        self._log.append(f"agent {agent.name}: {error}")
+
+    async def on_run_error_callback(self, *, error: Exception, **given: Any) -> None:
+        self._log.append(f"run: {error}")
+
+    async def after_run_callback(self, **given: Any) -> None:
+        self._log.append("after run")
+
+
+def guarded(log: list[str]) -> World:
+    """An agent that fails behind a call that has its record."""
+
+    def refuse(callback_context: Any, llm_request: Any) -> None:
+        if callback_context.state.get("n"):
+            raise LookupError("no second look")
+
+    world = with_plugins(Endings(log), log=log, replies=REPLIES[:2])
+    assert isinstance(world.agent, App)
+    assert isinstance(world.agent.root_agent, LlmAgent)
+    world.agent.root_agent.before_model_callback = refuse
+    world.messages = world.messages[:1]
+    return world
+
+
+def of_failures(log: list[str]) -> list[str]:
+    return [entry for entry in log if not entry.startswith("look")]
+
+
+async def test_plugins_hear_of_the_failure_of_an_agent_and_of_the_run() -> None:
+    plain, durable = guarded([]), guarded([])
+    _, _, failure = await run_plain(plain.agent, plain.messages)
+    assert isinstance(failure, LookupError)
+    engine = durable.engine()
+    await engine.turn("go")
+    assert engine.disk.error is not None
+    assert engine.disk.error.code == "LookupError"
+    assert of_failures(durable.log) == of_failures(plain.log)
+    assert of_failures(plain.log) == ["agent looker: no second look", "run: no second look"]
+
+
+async def test_they_hear_of_it_after_a_crash_too() -> None:
+    expected = guarded([])
+    engine = expected.engine()
+    await engine.turn("go")
+    for point in range(1, engine.disk.writes + 1):
+        disk = Disk(crash_at=point)
+        first = guarded([]).engine(disk)
+        first.begin("go")
+        with pytest.raises(Crash):
+            await first.go_on()
+        disk.reboot()
+        second = guarded([])
+        await second.engine(disk).go_on()
+        at = f"crash at write {point}"
+        assert of_failures(second.log) == of_failures(expected.log), at
+        assert disk.messages == engine.disk.messages, at

@@ -252,7 +252,7 @@ class HostedSession(SessionActor):
         return any(since < now_ms - _ms(PATIENCE) for since in due)
 
     def runs_unheeded(self, now_ms: int) -> bool:
-        """Whether something runs, or is about to be reported, of which the workflow should have known for long."""
+        """Whether a step runs that the workflow should have ordered long ago."""
         return any(step.runs_unasked and step.since_ms < now_ms - _ms(PATIENCE) for step in self._steps.values())
 
     async def run(self, linger: timedelta) -> None:
