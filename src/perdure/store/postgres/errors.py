@@ -15,15 +15,14 @@ from perdure.errors import (
     PerdureError,
     StoreAccessDenied,
     StoreBusy,
-    StoreCorrupt,
     StoreError,
     StoreFull,
     StoreNotOurs,
     StoreReadOnly,
-    StoreTooNew,
     StoreUnavailable,
 )
 from perdure.store.codec import MAX_NAME_BYTES, Unreadable
+from perdure.store.sql.faults import corrupt
 from perdure.store.sql.marks import refusal
 
 _LOST = frozenset({"57P01", "57P02", "57P03", "57P05", "25P03"})
@@ -155,30 +154,4 @@ def not_ours(address: str, reason: str) -> StoreNotOurs:
     return StoreNotOurs(
         f"{address} was not made by perdure: {reason}; choose another database or schema (nothing was changed)",
         address=address,
-    )
-
-
-def too_new(address: str, found: int, supported: int) -> StoreTooNew:
-    return StoreTooNew(
-        f"{address} has schema version {found}, this perdure knows versions up to {supported}; upgrade perdure",
-        address=address,
-        found=found,
-        supported=supported,
-    )
-
-
-def no_version(address: str, found: str, where: str, current: int) -> StoreCorrupt:
-    return StoreCorrupt(
-        f"{address} says that its schema version is {found!r} ({where}); it must be a whole number from 1 on. Restore "
-        f"it from a backup, or set it to the version that it was (this perdure makes {current}); nothing was changed",
-        address=address,
-        where=where,
-    )
-
-
-def corrupt(address: str, where: str, reason: str) -> StoreCorrupt:
-    return StoreCorrupt(
-        f"{address}: {where} cannot be read ({reason}); restore the database from a backup, or delete the session",
-        address=address,
-        where=where,
     )

@@ -18,8 +18,9 @@ from psycopg.raw_cursor import RawCursor
 
 from perdure.errors import UsageError
 from perdure.store.postgres.connection import PACKAGE, Raw, adapt
-from perdure.store.postgres.errors import no_version, not_ours, too_new, translate, unavailable
+from perdure.store.postgres.errors import not_ours, translate, unavailable
 from perdure.store.postgres.reaching import reach
+from perdure.store.sql.faults import no_version, too_new
 from perdure.store.sql.marks import refuse_marked
 from perdure.store.sql.schema import Schema, read_schema
 

@@ -10,15 +10,14 @@ from pathlib import Path
 
 from perdure.errors import (
     StoreBusy,
-    StoreCorrupt,
     StoreError,
     StoreFull,
     StoreNotOurs,
     StoreReadOnly,
-    StoreTooNew,
     StoreUnavailable,
 )
 from perdure.store.codec import Unreadable
+from perdure.store.sql.faults import corrupt
 from perdure.store.sql.marks import refusal
 
 
@@ -92,30 +91,4 @@ def no_directory(address: str, directory: Path) -> StoreUnavailable:
 def not_ours(address: str, reason: str) -> StoreNotOurs:
     return StoreNotOurs(
         f"{address} was not made by perdure: {reason}; choose another path (nothing was changed)", address=address
-    )
-
-
-def too_new(address: str, found: int, supported: int) -> StoreTooNew:
-    return StoreTooNew(
-        f"{address} has schema version {found}, this perdure knows versions up to {supported}; upgrade perdure",
-        address=address,
-        found=found,
-        supported=supported,
-    )
-
-
-def no_version(address: str, found: int, where: str, current: int) -> StoreCorrupt:
-    return StoreCorrupt(
-        f"{address} says that its schema version is {found!r} ({where}); it must be a whole number from 1 on. Restore "
-        f"it from a backup, or set it to the version that it was (this perdure makes {current}); nothing was changed",
-        address=address,
-        where=where,
-    )
-
-
-def corrupt(address: str, where: str, reason: str) -> StoreCorrupt:
-    return StoreCorrupt(
-        f"{address}: {where} cannot be read ({reason}); restore the file from a backup, or delete the session",
-        address=address,
-        where=where,
     )

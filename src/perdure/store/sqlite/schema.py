@@ -13,16 +13,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeVar
 
+from perdure.store.sql.faults import no_version, too_new
 from perdure.store.sql.marks import refuse_marked
 from perdure.store.sql.schema import Schema, read_schema
 from perdure.store.sqlite.connection import PACKAGE
 from perdure.store.sqlite.errors import (
     address_of,
     no_directory,
-    no_version,
     not_ours,
     read_only,
-    too_new,
     translate,
     unavailable,
 )
