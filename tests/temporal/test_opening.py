@@ -124,7 +124,7 @@ async def speaking(talk: Talk, context: ssl.SSLContext | None = None) -> AsyncIt
 async def http(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     await reader.read(64)
     writer.write(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
-    await writer.drain()
+    await reader.read()  # Until they leave: who closes over unread bytes resets the connection, and his words are lost.
 
 
 async def silence(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
