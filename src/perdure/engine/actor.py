@@ -81,6 +81,7 @@ Mail = Arrival | Signal | TaskEnded | FlushAsked
 _TOOL_NEWS = (AttemptStarted, AttemptFailed, CallAsked, CallSettled)
 _STEP_ENDS = (ModelStepSettled, CallAsked, CallSettled)
 _CANCELS = (CancelRequested, CloseRequested)
+_LINGERING = (SessionStatus.WAITING, SessionStatus.IDLE)
 
 
 class _Mailbox(asyncio.Queue[Mail]):
@@ -98,7 +99,7 @@ class SessionActor:
 
     Args:
         definition: fingerprint of the flow's code.
-        began_to_linger: called each time that nothing is left to do before somebody answers.
+        began_to_linger: called each time that nothing is left to do before something comes from outside.
     """
 
     def __init__(
@@ -165,15 +166,16 @@ class SessionActor:
         self._arrivals.put_nowait(Signal.WAKE)
 
     @property
-    def lingers(self) -> bool:
-        """Whether the session is here only in case an answer comes soon."""
-        return self.state.status is SessionStatus.WAITING and not self._is_busy()
+    def lingers_until(self) -> float | None:
+        """Until when the session is here only in case an answer or a message comes soon (by the event loop's clock).
+        ``None``: it has something to do."""
+        return None if self.state.status not in _LINGERING or self._is_busy() else self._lingers_until
 
     async def run(self, linger: timedelta) -> None:
         """Works until the session rests, then releases it.
 
         Args:
-            linger: how long a turn that waits for someone is kept in memory.
+            linger: how long a session that waits, for an answer or for its next message, is kept in memory.
 
         Raises:
             LeaseLost: another worker owns the session.
@@ -235,8 +237,8 @@ class SessionActor:
         return self._host.draining or (self.state.status is not SessionStatus.RUNNING and not self.state.checking)
 
     async def _linger(self, linger: timedelta) -> Mail | None:
-        """Keeps a waiting turn in memory for a while.  ``None``: nothing came, release."""
-        if self._host.draining or self.state.status is not SessionStatus.WAITING:
+        """Keeps a waiting session in memory for a while.  ``None``: nothing came, release."""
+        if self._host.draining or self.state.status not in _LINGERING:
             return None
         if self._lingers_until is None:
             self._lingers_until = asyncio.get_running_loop().time() + linger.total_seconds()
@@ -302,8 +304,9 @@ class SessionActor:
 
     def _may_release(self) -> bool:
         """Whether the session can be given up with the write that is being made."""
-        resting = self.state.status in (SessionStatus.IDLE, SessionStatus.CLOSED, SessionStatus.BLOCKED)
-        return resting and not self.state.checking and not self._is_busy() and self._arrivals.empty()
+        over = self.state.status in (SessionStatus.CLOSED, SessionStatus.BLOCKED)
+        rests = over or (self._host.draining and self.state.status is SessionStatus.IDLE)
+        return rests and not self.state.checking and not self._is_busy() and self._arrivals.empty()
 
     async def _execute(self, command: Command) -> None:
         book = self._host.book

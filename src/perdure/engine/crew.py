@@ -31,9 +31,9 @@ class Crew:
     """Runs actors.
 
     Args:
-        max_sessions: how many sessions it runs, those that only wait for someone left out.
-        linger: how long an actor keeps a turn that waits for someone in memory.
-        max_lingering: how many actors may do that at one time; the first to go is the one that came first.
+        max_sessions: how many sessions it runs, those that only wait left out.
+        linger: how long an actor keeps a session in memory that waits for an answer or a message.
+        max_lingering: how many actors may do that at one time; the first to go is the one that waits longest.
         vacancy: called when there is room for another session, or perhaps a new deadline to watch for.
     """
 
@@ -66,7 +66,7 @@ class Crew:
     @property
     def room(self) -> int:
         """For how many more sessions there is room."""
-        return self._max_sessions - sum(not actor.lingers for actor in self._actors.values())
+        return self._max_sessions - sum(actor.lingers_until is None for actor in self._actors.values())
 
     @property
     def held(self) -> tuple[str, ...]:
@@ -75,6 +75,9 @@ class Crew:
 
     def adopt(self, actor: SessionActor) -> None:
         """Runs an actor.  While the crew is leaving, it only releases its session."""
+        before = self._actors.get(actor.session_id)
+        if before is not None and before.lingers_until is not None:
+            self.cut(before)  # A client took the session from it.
         self._actors[actor.session_id] = actor
         task = asyncio.create_task(self._run(actor), name=f"perdure session {actor.session_id}")
         self._tasks[task] = actor
@@ -95,9 +98,13 @@ class Crew:
 
     def rests(self) -> None:
         """An actor began to linger."""
-        lingering = [actor for actor in self._actors.values() if actor.lingers]
-        for actor in lingering[: max(0, len(lingering) - self._max_lingering)]:
-            actor.drain()
+        lingering = sorted(
+            (actor.lingers_until, session_id)
+            for session_id, actor in self._actors.items()
+            if actor.lingers_until is not None
+        )
+        for _, session_id in lingering[: max(0, len(lingering) - self._max_lingering)]:
+            self._actors[session_id].drain()
         if self.room == 1:
             self._vacancy()
 

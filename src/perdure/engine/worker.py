@@ -31,10 +31,10 @@ class WorkerOptions:
     """How a worker behaves.
 
     Attributes:
-        max_sessions: sessions it runs at one time; those that only wait for someone do not count.
+        max_sessions: sessions it runs at one time; those that only wait do not count.
         lease: after this long without a sign of life its sessions may be taken over; it renews well before.
-        linger: how long a turn that waits for someone stays in memory, in case the answer comes soon.
-        max_lingering: how many such turns stay in memory at the most.
+        linger: how long a session that waits for an answer or a message stays in memory, in case it comes soon.
+        max_lingering: how many such sessions stay in memory at the most.
         drain_grace: how long ``stop`` waits for running steps before it leaves them to the next worker.
 
     Raises:

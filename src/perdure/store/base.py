@@ -36,6 +36,7 @@ from perdure.store.claims import (
     ClaimedSession,
     DueSession,
     Lease,
+    Ownership,
     StoredCall,
     StoredQuestion,
     StoredTurn,
@@ -90,6 +91,7 @@ __all__ = [
     "Listener",
     "NewFork",
     "NewSession",
+    "Ownership",
     "QuestionEnd",
     "QuestionPut",
     "RecordPut",
@@ -408,6 +410,10 @@ class SessionStore(Protocol):
 
     async def list_due(self, flow_type: str, before_ms: int, limit: int) -> Sequence[DueSession]:
         """Sessions that nobody owns and that have had something to do since ``before_ms`` or longer, oldest first."""
+        ...
+
+    async def read_ownership(self, session_id: str) -> Ownership:
+        """Who has a session at this moment.  Raises: SessionNotFound"""
         ...
 
     async def next_wake_ms(self, flow_types: Sequence[str]) -> int | None:

@@ -46,6 +46,15 @@ class DueSession:
 
 
 @dataclass(frozen=True, slots=True)
+class Ownership:
+    """Who has a session.  ``owner``: id of a worker; ``None``: nobody, and all leases up to ``fence`` are void."""
+
+    flow_type: str
+    owner: str | None
+    fence: int
+
+
+@dataclass(frozen=True, slots=True)
 class StoredTurn:
     """The open turn of a claimed session.
 

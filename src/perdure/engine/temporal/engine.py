@@ -96,11 +96,13 @@ class TemporalEngine(HostingEngine):
 
     async def _poke(self, link: TemporalLink, session_id: str) -> None:
         try:
-            snapshot = await self._store.read_snapshot(session_id, self._clock.now_ms())
+            ownership = await self._store.read_ownership(session_id)
         except SessionNotFound:
             await link.end(session_id)  # It was deleted.  Should it be there again by now, a worker will tell Temporal.
         else:
-            await link.poke(session_id, snapshot.flow_type)
+            # A worker that is dead may be all that the workflow knows of.
+            void = ownership.fence if ownership.owner is None else None
+            await link.poke(session_id, ownership.flow_type, void)
 
     def _make_worker(self, flows: Mapping[str, AgentSessionFlow]) -> EngineWorker:
         assert self._link is not None

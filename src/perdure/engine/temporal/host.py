@@ -75,6 +75,8 @@ class HostedSession(SessionActor):
         self._told = False
         """An activity that reports was let go on."""
         self._steps: dict[str, HostedStep] = {}
+        self._heard = False
+        """The inbox may have something that is news to the workflow, too: it will ask this host to look."""
         self._coming: dict[str, int] = {}
         """Steps whose activity was not here yet and will be ordered, and since when the workflow knows of them."""
         self._turned = asyncio.Event()
@@ -94,6 +96,11 @@ class HostedSession(SessionActor):
         """How often the workflow was told that the session is here."""
         self._adoption: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._looking.append(self._adoption)
+
+    def hear(self) -> None:
+        """Something may be in the inbox: whoever put it there tells the workflow as well, but that takes longer."""
+        self._heard = True
+        self.poke()
 
     # ------------------------------------------------------------ for activities
 
@@ -220,7 +227,7 @@ class HostedSession(SessionActor):
         """Waits, but not long, while an activity is expected that would take what is to be reported."""
         try:
             async with asyncio.timeout(FETCH_TIME.total_seconds()):
-                while self._coming and self.owes_report:
+                while (self._coming or self._heard) and self.owes_report:
                     self._turned.clear()
                     await self._turned.wait()
         except TimeoutError:
@@ -230,7 +237,7 @@ class HostedSession(SessionActor):
     def report(self) -> Report:
         """What was applied and is not reported yet.  Each input is reported once."""
         inputs, self._inputs = self._inputs, []
-        self._told = False
+        self._told = self._heard = False
         now = self._clock.now_ms()
         for key, step in self._steps.items():
             if not step.asked:

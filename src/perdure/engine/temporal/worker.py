@@ -202,6 +202,11 @@ class TemporalWorker(EngineWorker):
 
     def _changed(self, change: Change) -> None:
         self._sweep.changed(change)
+        if change.work:
+            for session_id in list(self._hosts) if change.sessions is None else change.sessions:
+                host = self._hosts.get(session_id)
+                if host is not None:
+                    host.hear()
 
     async def _cease(self) -> None:
         for host in list(self._hosts.values()):

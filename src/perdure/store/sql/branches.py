@@ -34,7 +34,7 @@ from perdure.store.sql.transaction import Transaction, Write
 def append_message(session_id: str, turn_id: str, message: NewMessage, now_ms: int) -> Write[None]:
     """MESSAGE_ACCEPTED: a message that no turn said becomes a turn of its own, which is completed at once.
 
-    An owner that is about to let the session go loses it: what it has in memory is older than the log.
+    An owner that keeps the session for a while loses it: what it has in memory is older than the log.
     """
     where = f"session {session_id!r}, appended message"
     prepared = prepare_message(message, where)
@@ -65,7 +65,7 @@ def append_message(session_id: str, turn_id: str, message: NewMessage, now_ms: i
         told = _events(turn_id, number, position, now_ms)
         ring = Ring(capacity, size, trimmed[0], trimmed[1], newest=0)
         _tell(transaction, session.key, session_id, fence, ring, told, now_ms)
-        transaction.changed((session_id,), work=False)
+        transaction.changed((session_id,), work=True)  # An owner has to notice that it lost its lease.
 
     return write
 

@@ -8,7 +8,16 @@ from dataclasses import dataclass, replace
 from perdure.faults import DurableWrite
 from perdure.session.model import TurnStatus, Usage
 from perdure.session.runner import AnsweredQuestion, QuestionWait
-from perdure.store.base import ClaimedSession, DueSession, InboxItem, Lease, StoredCall, StoredQuestion, StoredTurn
+from perdure.store.base import (
+    ClaimedSession,
+    DueSession,
+    InboxItem,
+    Lease,
+    Ownership,
+    StoredCall,
+    StoredQuestion,
+    StoredTurn,
+)
 from perdure.store.codec import ending_from_json, error_from_json, message_from_json
 from perdure.store.sql import rows
 from perdure.store.sql.client import session_not_found
@@ -27,6 +36,14 @@ def due_sessions(connection: Connection, flow_types: Sequence[str], limit: int, 
         found.update((key, since) for since, key in waking.fetchall())
         found.update((key, min(since, found.get(key, since))) for since, key in due.fetchall())
     return sorted((since, key) for key, since in found.items())[:limit]
+
+
+def ownership(connection: Connection, session_id: str) -> Ownership:
+    """Who has a session."""
+    row = connection.execute("session_ownership", (session_id,)).fetchone()
+    if row is None:
+        raise session_not_found(session_id)
+    return Ownership(*row)
 
 
 def next_wake(connection: Connection, flow_types: Sequence[str]) -> int | None:

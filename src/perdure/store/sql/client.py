@@ -60,7 +60,6 @@ class ClientSession:
     closed: int
     blocked: str | None
     open_turn_key: int | None
-    owner: str | None
     await_step_id: str | None
 
 
@@ -251,14 +250,17 @@ def _is_live(transaction: Transaction, session: ClientSession, turn_id: str) -> 
 
 
 def accept_close(session_id: str, request: Request, now_ms: int) -> Write[None]:
-    """REQUEST_ACCEPTED; and SESSION_CLOSED when there is nobody to leave it to and nothing to wait for."""
+    """REQUEST_ACCEPTED; and SESSION_CLOSED when there is nothing to wait for.
+
+    An owner that keeps the session for a while loses it.
+    """
 
     def write(transaction: Transaction) -> None:
         session = known_session(transaction, session_id)
         if earlier_request(transaction, session.key, session_id, request) is not None or session.closing:
             return
-        queued = transaction.execute("inbox_has_messages", (session.key,)).fetchone() is not None
-        at_once = session.owner is None and session.open_turn_key is None and not queued
+        queued = transaction.execute("inbox_has_items", (session.key,)).fetchone() is not None
+        at_once = session.open_turn_key is None and not queued
         if at_once:
             transaction.starts(DurableWrite.REQUEST_ACCEPTED, DurableWrite.SESSION_CLOSED)
             _close(transaction, session, session_id, now_ms)
@@ -267,13 +269,13 @@ def accept_close(session_id: str, request: Request, now_ms: int) -> Write[None]:
             put_into_inbox(transaction, session.key, InboxKind.CLOSE, now_ms)
             transaction.execute("session_closing", (session.key,))
         remember(transaction, session.key, request, None, now_ms)
-        transaction.changed((session_id,), work=not at_once)
+        transaction.changed((session_id,), work=True)
 
     return write
 
 
 def _close(transaction: Transaction, session: ClientSession, session_id: str, now_ms: int) -> None:
-    """Closes a session that nobody owns and that has nothing to do."""
+    """Closes a session that has nothing to do."""
     fence, capacity, size, *trimmed = transaction.execute("session_close", (session.key, now_ms)).fetchone()
     withdrawn = _withdraw_late(transaction, session, session_id, now_ms)
     if session.await_step_id is not None:

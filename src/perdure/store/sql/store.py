@@ -35,6 +35,7 @@ from perdure.store.base import (
     Listener,
     NewFork,
     NewSession,
+    Ownership,
     Request,
     SessionFilter,
     SessionWrite,
@@ -252,6 +253,10 @@ class SqlStore(ABC):
     async def list_due(self, flow_type: str, before_ms: int, limit: int) -> Sequence[DueSession]:
         """See ``SessionStore``."""
         return await self._look(lambda connection: claims.list_due(connection, flow_type, before_ms, limit))
+
+    async def read_ownership(self, session_id: str) -> Ownership:
+        """See ``SessionStore``."""
+        return await self._look(lambda connection: claims.ownership(connection, session_id))
 
     async def next_wake_ms(self, flow_types: Sequence[str]) -> int | None:
         """See ``SessionStore``."""

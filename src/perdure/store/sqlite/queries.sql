@@ -18,7 +18,7 @@ SELECT session_key FROM sessions WHERE session_id = ?;
 
 -- name: session_for_client
 -- What a client's write must know of its session.
-SELECT session_key, fingerprint, first_turn_id, status, closing, closed, blocked, open_turn_key, owner, await_step_id
+SELECT session_key, fingerprint, first_turn_id, status, closing, closed, blocked, open_turn_key, await_step_id
 FROM sessions WHERE session_id = ?;
 
 -- name: session_insert
@@ -68,10 +68,6 @@ SELECT 1 FROM inbox WHERE session_key = ? AND kind = 'message' AND turn_id = ?;
 SELECT 1 FROM inbox
 WHERE session_key = ?1 AND (?2 = 'idle' OR kind IN ('cancel', 'close') OR (?2 = 'waiting' AND kind = 'answer')) LIMIT 1;
 
--- name: inbox_has_messages
--- Whether any message is queued.
-SELECT 1 FROM inbox WHERE session_key = ? AND kind = 'message' LIMIT 1;
-
 -- name: request_find
 -- An earlier request under this id.
 SELECT fingerprint, turn_id FROM requests WHERE session_key = ? AND request_id = ?;
@@ -85,11 +81,11 @@ INSERT INTO requests (session_key, request_id, fingerprint, turn_id, created_at_
 UPDATE sessions SET closing = 1 WHERE session_key = ?;
 
 -- name: session_close
--- Closes a session that nobody owns and that has nothing to do.  The fence moves on, so that the closing event has a
--- cursor of its own.
+-- Closes a session that has nothing to do.  The fence moves on, so that an owner that only keeps it loses it, and so
+-- that the closing event has a cursor of its own.
 UPDATE sessions
 SET closing = 1, closed = 1, status = 'closed', await_step_id = NULL, due_since_ms = NULL, wake_at_ms = NULL,
-    fence = fence + 1, updated_at_ms = ?2
+    owner = NULL, fence = fence + 1, updated_at_ms = ?2
 WHERE session_key = ?1
 RETURNING fence, event_capacity, event_bytes, trimmed_fence, trimmed_number;
 
@@ -730,6 +726,10 @@ WHERE s.session_id = ?1;
 -- The model calls of a leg of a turn in the order in which they settled.
 SELECT key, sequence, response, input_tokens, output_tokens, model_calls, settled_at_ms
 FROM model_calls WHERE turn_key = ? AND leg = ? ORDER BY sequence;
+
+-- name: session_ownership
+-- Who has a session.
+SELECT flow_type, owner, fence FROM sessions WHERE session_id = ?;
 
 -- name: session_scope
 -- Whose shared state a session sees.
