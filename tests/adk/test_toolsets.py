@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import weakref
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -23,6 +24,7 @@ from tests.adk.model import ScriptedModel, calls, says
 from tests.adk.plain import request_form
 from tests.adk.worlds import World
 
+from perdure.adk.runner import AdkAgentRunner
 from perdure.errors import FrameworkDrift, NonDeterminismError, UsageError
 from perdure.session.model import TurnStatus, UserMessage
 from perdure.session.policy import ToolEffect, ToolPolicy
@@ -248,8 +250,12 @@ async def test_a_flow_that_is_gone_keeps_no_toolset_open() -> None:
     assert isinstance(toolset, Shelf)
     forgotten = world.engine()
     await forgotten.turn("go")
+    assert isinstance(forgotten.runner, AdkAgentRunner)
+    declared = weakref.ref(forgotten.runner._settings.toolsets)
     del forgotten
-    gc.collect()
+    while declared() is not None:
+        await asyncio.sleep(0)  # What the turn left to the event loop holds it, too.
+        gc.collect()
     engine = world.engine()
     await engine.turn("go")
     await engine.runner.close()

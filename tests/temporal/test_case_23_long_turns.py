@@ -59,7 +59,8 @@ async def test_150_calls_with_big_results_in_one_turn(house: Playhouse) -> None:
             await workflow_of(engine, session_id).result()
             sizes[calls] = await size_of(engine, session_id)
     assert sizes[MANY] < 1_000_000
-    assert sizes[MANY] / sizes[FEW] < 1.25 * MANY / FEW, "bytes grow with the calls, not with their square"
+    # How much is reported together depends on how busy the machine is; with the square of the calls it would be 9.
+    assert sizes[MANY] / sizes[FEW] < 1.5 * MANY / FEW, "bytes grow with the calls, not with their square"
 
 
 async def test_no_run_has_a_time_limit_so_a_parked_session_still_answers(house: Playhouse) -> None:
