@@ -19,6 +19,9 @@ from perdure.engine.temporal.engine import TemporalEngine
 from perdure.engine.temporal.link import TemporalLink
 from perdure.session.runner import AgentSessionFlow
 
+BRIEFLY = WorkerOptions(linger=timedelta(milliseconds=100))
+"""For tests that wait until a session that rests has no workflow any more."""
+
 
 @dataclass
 class Playhouse:

@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 from google.adk.agents import LlmAgent
-from tests.temporal.conftest import Playhouse, events_of, workflow_of
+from tests.temporal.conftest import BRIEFLY, Playhouse, events_of, workflow_of
 
 from perdure import AgentSessionClient, Engine, SessionStatus, ToolEffect, ToolPolicy, TurnStatus
 from perdure.adk import adk_agent_session_flow
@@ -46,7 +46,7 @@ async def size_of(engine: Engine, session_id: str) -> int:
 async def test_150_calls_with_big_results_in_one_turn(house: Playhouse) -> None:
     flow = reader()
     sizes: dict[int, int] = {}
-    async with house.engine(flow) as engine, engine.worker():
+    async with house.engine(flow, options=BRIEFLY) as engine, engine.worker():
         client = AgentSessionClient(engine, flow)
         for calls in (FEW, MANY):
             session_id = f"s{calls}"
@@ -66,7 +66,7 @@ async def test_150_calls_with_big_results_in_one_turn(house: Playhouse) -> None:
 async def test_no_run_has_a_time_limit_so_a_parked_session_still_answers(house: Playhouse) -> None:
     """Temporal would end a run at its limit, and a chat that is parked for longer with it."""
     flow = reader()
-    async with house.engine(flow) as engine, engine.worker():
+    async with house.engine(flow, options=BRIEFLY) as engine, engine.worker():
         client = AgentSessionClient(engine, flow)
         await client.start_session("s", "hello")
         assert (await client.wait("s", timeout=60)).status is SessionStatus.IDLE

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from google.adk.agents import LlmAgent
 from tests.support.temporal_server import TemporalServer
-from tests.temporal.conftest import Playhouse, events_of, workflow_of
+from tests.temporal.conftest import BRIEFLY, Playhouse, events_of, workflow_of
 
 from perdure import AgentSessionClient, ImageInput, SessionStatus, ToolEffect, ToolPolicy, TurnStatus, open_engine
 from perdure.adk import adk_agent_session_flow
@@ -41,7 +41,7 @@ async def _say(client: AgentSessionClient, message: str, *images: ImageInput) ->
 
 async def test_an_image_of_5_mb_from_a_tool_and_one_of_3_mb_from_a_user(house: Playhouse) -> None:
     flow = viewer()
-    async with house.engine(flow) as engine, engine.worker():
+    async with house.engine(flow, options=BRIEFLY) as engine, engine.worker():
         client = AgentSessionClient(engine, flow)
         await client.start_session("s")
         for message, images in (

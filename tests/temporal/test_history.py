@@ -6,7 +6,7 @@ import asyncio
 
 from temporalio.client import WorkflowExecutionStatus
 from tests.support.play import Play, PlayCall
-from tests.temporal.conftest import Playhouse, events_of, workflow_of
+from tests.temporal.conftest import BRIEFLY, Playhouse, events_of, workflow_of
 
 from perdure import AgentSessionClient, SessionStatus, TurnStatus
 from perdure.engine.temporal.host import TAKE_ALONG
@@ -33,7 +33,7 @@ async def test_j17_nothing_that_a_user_a_model_or_a_tool_said_goes_into_the_hist
         raise RuntimeError(BIG)
 
     flow = house.flow(script)
-    async with house.engine(flow) as engine, engine.worker():
+    async with house.engine(flow, options=BRIEFLY) as engine, engine.worker():
         client = AgentSessionClient(engine, flow)
         await client.start_session("s", f"hello, this is {SECRET}")
         snapshot = await client.wait("s", timeout=30)
@@ -61,7 +61,7 @@ async def test_a_history_grows_with_the_calls_and_in_step_with_them(house: Playh
             await play.tools(f"m{n}", {f"c{n}": PlayCall("look", small)})
 
     flow = house.flow(script)
-    async with house.engine(flow) as engine, engine.worker():
+    async with house.engine(flow, options=BRIEFLY) as engine, engine.worker():
         client = AgentSessionClient(engine, flow)
         await client.start_session("s")
         for text in ("in-turn 5", "in-turn 10", "at-once 5", "at-once 10"):
@@ -88,7 +88,7 @@ async def test_a_long_history_is_cut_at_quiet_points_and_the_session_does_not_no
         play.say("done")
 
     flow = house.flow(script)
-    async with house.engine(flow, events_per_run=12) as engine, engine.worker():
+    async with house.engine(flow, options=BRIEFLY, events_per_run=12) as engine, engine.worker():
         client = AgentSessionClient(engine, flow)
         await client.start_session("s", "hello")
         for number in (1, 2):

@@ -34,7 +34,7 @@ from perdure.errors import (
 )
 from perdure.session.model import AgentEventType, ImageInput, SessionStatus, StepStatus, TurnStatus, UserMessage
 from perdure.store import codec
-from perdure.store.base import InboxKind, SessionFilter, SessionPut, SessionStore
+from perdure.store.base import InboxKind, Ownership, SessionFilter, SessionPut, SessionStore, SessionWrite
 from perdure.store.sql.store import SqlStore
 
 
@@ -182,16 +182,39 @@ async def test_a_busy_session_leaves_closing_to_its_owner(store: SqlStore) -> No
     assert await store.claim("w1", [FLOW], 10, NOW) == ()
 
 
-async def test_closing_under_an_idle_owner_is_left_to_it_or_to_the_next_one(store: SqlStore) -> None:
+async def test_closing_takes_a_session_from_an_owner_that_only_keeps_it(store: SqlStore) -> None:
     owner = await open_turn(store)
     await owner.end(release=False)
     await store.accept_close("s", request(), NOW)
+    assert (await store.read_snapshot("s", NOW)).status is SessionStatus.CLOSED
+    with pytest.raises(LeaseLost):
+        await owner.commit(session=IDLE, release=True)
+    assert await store.claim("w1", [FLOW], 10, NOW) == ()
+
+
+async def test_closing_under_an_owner_with_something_to_do_is_left_to_it_or_to_the_next_one(store: SqlStore) -> None:
+    owner = await open_turn(store)
+    await owner.end(release=False)
+    await store.accept_message("s", "t2", UserMessage(text="more"), request("r"), NOW)
+    await store.accept_close("s", request(), NOW)
     assert (await store.read_snapshot("s", NOW)).status is SessionStatus.RUNNING
-    assert [item.kind for item in await store.read_inbox(owner.lease)] == [InboxKind.CLOSE]
+    assert [item.kind for item in await store.read_inbox(owner.lease)] == [InboxKind.MESSAGE, InboxKind.CLOSE]
     await owner.commit(session=IDLE, release=True)  # it has not looked
     assert (await store.read_snapshot("s", NOW)).status is SessionStatus.RUNNING
     (claimed,) = await store.claim("w1", [FLOW], 10, NOW)
-    assert [item.kind for item in claimed.inbox] == [InboxKind.CLOSE]
+    assert [item.kind for item in claimed.inbox] == [InboxKind.MESSAGE, InboxKind.CLOSE]
+
+
+async def test_ownership_says_who_has_a_session_and_which_leases_are_void(store: SqlStore) -> None:
+    await store.create_session(new_session("s"), None, request(), NOW)
+    assert (await store.read_ownership("s")).owner is None
+    await store.register_worker(worker("w1"), NOW)
+    claimed = await store.adopt("w1", "s", NOW)
+    assert await store.read_ownership("s") == Ownership(FLOW, "w1", claimed.lease.fence)
+    await store.commit(claimed.lease, SessionWrite(kinds=(), release=True), NOW)
+    assert await store.read_ownership("s") == Ownership(FLOW, None, claimed.lease.fence)
+    with pytest.raises(SessionNotFound):
+        await store.read_ownership("t")
 
 
 async def test_deleting_leaves_no_row_and_no_payload_behind(store: SqlStore, backend: Backend) -> None:
