@@ -369,13 +369,15 @@ class AgentSessionClient:
                 while True:
                     subscription.wake.clear()
                     subscription.items.clear()
-                    snapshot = await self.get_agent_snapshot(session_id)
-                    if _rests(snapshot):
-                        return snapshot
-                    await _woken(subscription)
+                    if _rests(*await self._store.read_status(session_id)):
+                        snapshot = await self.get_agent_snapshot(session_id)
+                        if _rests(snapshot.status, snapshot.queued_messages):
+                            return snapshot
+                    else:
+                        await _woken(subscription)
         except TimeoutError:
             snapshot = await self.get_agent_snapshot(session_id)
-            if _rests(snapshot):
+            if _rests(snapshot.status, snapshot.queued_messages):
                 return snapshot
             raise WaitTimeout(
                 f"session {session_id!r} is still {snapshot.status.value} after {timeout:g} s{_why(snapshot)}",
@@ -556,10 +558,10 @@ def _why(snapshot: AgentSnapshot) -> str:
     return f"{reasons}. It goes on; wait again"
 
 
-def _rests(snapshot: AgentSnapshot) -> bool:
-    if snapshot.status is SessionStatus.IDLE:
-        return snapshot.queued_messages == 0
-    return snapshot.status in (SessionStatus.WAITING, SessionStatus.BLOCKED, SessionStatus.CLOSED)
+def _rests(status: SessionStatus, queued_messages: int) -> bool:
+    if status is SessionStatus.IDLE:
+        return queued_messages == 0
+    return status in (SessionStatus.WAITING, SessionStatus.BLOCKED, SessionStatus.CLOSED)
 
 
 async def _woken(subscription: Subscription) -> None:

@@ -319,6 +319,10 @@ class SessionStore(Protocol):
         """Raises: SessionNotFound"""
         ...
 
+    async def read_status(self, session_id: str) -> tuple[SessionStatus, int]:
+        """A session's status, and how many of its messages are queued.  Raises: SessionNotFound"""
+        ...
+
     async def read_interrupt(self, session_id: str, interrupt_id: str) -> Interrupt:
         """Raises: SessionNotFound, InterruptNotFound"""
         ...

@@ -276,8 +276,10 @@ INSERT INTO shared_state (app_name, scope, user_id, name, value) VALUES ($1, $2,
 ON CONFLICT (app_name, scope, user_id, name) DO UPDATE SET value = excluded.value;
 
 -- name: shared_state_of
--- The shared values of one scope.
-SELECT name, value FROM shared_state WHERE app_name = $1 AND scope = $2 AND user_id = $3;
+-- The shared values that a session sees, by key: those of its application, and those of its user in it.
+SELECT 'app:' || name, value FROM shared_state WHERE app_name = $1 AND scope = 'app' AND user_id = ''
+UNION ALL
+SELECT 'user:' || name, value FROM shared_state WHERE app_name = $1 AND scope = 'user' AND user_id = $2;
 
 -- ================================================================ locks
 
@@ -681,6 +683,11 @@ WHERE b.session_key = $1 AND b.position > $2 ORDER BY b.position;
 SELECT session_key FROM sessions WHERE session_id = $1 AND owner = $2 AND fence = $3;
 
 -- ================================================================ reading
+
+-- name: session_status
+-- A session's status, and how many messages are queued.
+SELECT status, (SELECT count(*) FROM inbox AS i WHERE i.session_key = s.session_key AND i.kind = 'message')
+FROM sessions AS s WHERE session_id = $1;
 
 -- name: snapshot
 -- A session with its open or last turn.

@@ -54,6 +54,14 @@ def _key(connection: Connection, session_id: str) -> int:
 # ---------------------------------------------------------------- sessions
 
 
+def status(connection: Connection, session_id: str) -> tuple[SessionStatus, int]:
+    """A session's status, and how many messages are queued."""
+    row = connection.execute("session_status", (session_id,)).fetchone()
+    if row is None:
+        raise session_not_found(session_id)
+    return SessionStatus(row[0]), row[1]
+
+
 def snapshot(connection: Connection, session_id: str, now_ms: int) -> AgentSnapshot:
     """A session at this moment."""
     row = connection.execute("snapshot", (session_id, now_ms)).fetchone()

@@ -87,21 +87,9 @@ def apply_delta(
 
 def shared_state_text(connection: Connection, app_name: str, user_id: str) -> str | None:
     """The shared state that a session sees, as JSON with prefixes; ``None`` when there is none."""
-    parts = [f"{to_json(name, 'key')}:{text}" for name, text in _SharedRows(connection, app_name, user_id).pairs()]
+    found = connection.execute("shared_state_of", (app_name, user_id)).fetchall()
+    parts = [f"{to_json(name, 'key')}:{text}" for name, text in found]
     return "{" + ",".join(parts) + "}" if parts else None
-
-
-class _SharedRows:
-    """The shared state that a session sees, asked for at once and read when it is wanted."""
-
-    def __init__(self, connection: Connection, app_name: str, user_id: str) -> None:
-        self._of_app = connection.execute("shared_state_of", (app_name, "app", ""))
-        self._of_user = connection.execute("shared_state_of", (app_name, "user", user_id))
-
-    def pairs(self) -> list[tuple[str, str]]:
-        """Keys with their prefixes, and values as JSON."""
-        of_app = [(APP_PREFIX + name, text) for name, text in self._of_app.fetchall()]
-        return of_app + [(USER_PREFIX + name, text) for name, text in self._of_user.fetchall()]
 
 
 class SessionState:
@@ -126,7 +114,7 @@ class SessionState:
         self._session_id = session_id
         self._app_name = app_name
         self._own = connection.execute("session_state_before", (session_key, before_turn, before_leg))
-        self._shared = _SharedRows(connection, app_name, user_id)
+        self._shared = connection.execute("shared_state_of", (app_name, user_id))
 
     def own(self) -> JsonObject:
         """The session's own keys."""
@@ -140,5 +128,5 @@ class SessionState:
         """The keys of the application and of the user, as they are now."""
         return {
             name: from_json(text, f"shared state {name!r} of app {self._app_name!r}")
-            for name, text in self._shared.pairs()
+            for name, text in self._shared.fetchall()
         }

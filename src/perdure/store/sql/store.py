@@ -18,6 +18,7 @@ from perdure.session.model import (
     JsonObject,
     Message,
     Page,
+    SessionStatus,
     SessionSummary,
     StepRecord,
     UserMessage,
@@ -206,6 +207,10 @@ class SqlStore(ABC):
     async def read_snapshot(self, session_id: str, now_ms: int) -> AgentSnapshot:
         """See ``SessionStore``."""
         return await self._read_now(lambda connection: reading.snapshot(connection, session_id, now_ms))
+
+    async def read_status(self, session_id: str) -> tuple[SessionStatus, int]:
+        """See ``SessionStore``."""
+        return await self._look(lambda connection: reading.status(connection, session_id))
 
     async def read_interrupt(self, session_id: str, interrupt_id: str) -> Interrupt:
         """See ``SessionStore``."""

@@ -293,8 +293,10 @@ INSERT INTO shared_state (app_name, scope, user_id, name, value) VALUES (?, ?, ?
 ON CONFLICT (app_name, scope, user_id, name) DO UPDATE SET value = excluded.value;
 
 -- name: shared_state_of
--- The shared values of one scope.
-SELECT name, value FROM shared_state WHERE app_name = ? AND scope = ? AND user_id = ?;
+-- The shared values that a session sees, by key: those of its application, and those of its user in it.
+SELECT 'app:' || name, value FROM shared_state WHERE app_name = ?1 AND scope = 'app' AND user_id = ''
+UNION ALL
+SELECT 'user:' || name, value FROM shared_state WHERE app_name = ?1 AND scope = 'user' AND user_id = ?2;
 
 -- ================================================================ the owner's write
 
@@ -639,6 +641,11 @@ WHERE b.session_key = ? AND b.position > ? ORDER BY b.position;
 SELECT session_key FROM sessions WHERE session_id = ? AND owner = ? AND fence = ?;
 
 -- ================================================================ reading
+
+-- name: session_status
+-- A session's status, and how many messages are queued.
+SELECT status, (SELECT count(*) FROM inbox AS i WHERE i.session_key = s.session_key AND i.kind = 'message')
+FROM sessions AS s WHERE session_id = ?1;
 
 -- name: snapshot
 -- A session with its open or last turn.
