@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -11,7 +12,14 @@ from google.adk.agents import LlmAgent, SequentialAgent
 from google.adk.agents.callback_context import CallbackContext
 from tests.field.support import ASKED, PATIENCE, READ, SESSION, Field, answer_all, at_rest, durable, say, until
 
-from perdure import AgentSessionFlow, InterruptStatus, SessionBlocked, SessionStatus, ToolPolicy, TurnStatus
+from perdure import (
+    AgentSessionFlow,
+    InterruptStatus,
+    SessionBlocked,
+    SessionStatus,
+    ToolPolicy,
+    TurnStatus,
+)
 from perdure.testing import call, text
 
 SCRIPT = [call("pay", amount=5), text("Paid.")]
@@ -186,7 +194,8 @@ async def test_a_cancel_does_not_wait_for_a_check_of_the_code(field: Field) -> N
 
     tools = with_another_tool_before(field)
     agent = field.agent(SCRIPT, tools, before_agent_callback=hang)
-    async with field.working(durable(agent, {tool.__name__: ASKED for tool in tools})) as client:
+    flow = durable(agent, {tool.__name__: ASKED for tool in tools})
+    async with field.working(flow, linger=timedelta(0)) as client:
         await trying.wait()
         await client.cancel_turn(SESSION)
         snapshot = await at_rest(client, SessionStatus.IDLE)

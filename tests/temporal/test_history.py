@@ -25,6 +25,12 @@ async def small(call_id: str, attempt: int) -> object:
     return "x"
 
 
+async def slow(call_id: str, attempt: int) -> object:
+    """Lets a turn take longer than the second that Temporal's server leaves between two runs of a workflow."""
+    await asyncio.sleep(0.3)
+    return "x"
+
+
 async def test_j17_nothing_that_a_user_a_model_or_a_tool_said_goes_into_the_history(house: Playhouse) -> None:
     async def script(play: Play) -> None:
         await play.model("m1", BIG)
@@ -81,14 +87,14 @@ async def test_a_history_grows_with_the_calls_and_in_step_with_them(house: Playh
 
 async def test_a_long_history_is_cut_at_quiet_points_and_the_session_does_not_notice(house: Playhouse) -> None:
     async def script(play: Play) -> None:
-        for n in range(3):
+        for n in range(5):
             await play.model(f"m{n}")
-            await play.tools(f"m{n}", {f"c{n}": PlayCall("look", small)})
+            await play.tools(f"m{n}", {f"c{n}": PlayCall("look", slow)})
         await play.ask("q")
         play.say("done")
 
     flow = house.flow(script)
-    async with house.engine(flow, options=BRIEFLY, events_per_run=12) as engine, engine.worker():
+    async with house.engine(flow, options=BRIEFLY, events_per_run=10) as engine, engine.worker():
         client = AgentSessionClient(engine, flow)
         await client.start_session("s", "hello")
         for number in (1, 2):

@@ -100,9 +100,9 @@ class TemporalEngine(HostingEngine):
         except SessionNotFound:
             await link.end(session_id)  # It was deleted.  Should it be there again by now, a worker will tell Temporal.
         else:
-            # A worker that is dead may be all that the workflow knows of.
-            void = ownership.fence if ownership.owner is None else None
-            await link.poke(session_id, ownership.flow_type, void)
+            # Its owner hears of it from the store, and tells the workflow what it makes of it.
+            if ownership.owner is None:
+                await link.poke(session_id, ownership.flow_type, ownership.fence)
 
     def _make_worker(self, flows: Mapping[str, AgentSessionFlow]) -> EngineWorker:
         assert self._link is not None

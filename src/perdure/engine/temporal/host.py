@@ -67,6 +67,7 @@ class HostedSession(SessionActor):
         push: Callable[[HostedSession], None],
     ) -> None:
         super().__init__(store, clock, hub, flow, definition, claimed, began_to_linger=began_to_linger)
+        self.flow_type = claimed.flow_type
         self._push = push
         self._inputs: list[Input] = []
         """Applied, and not reported."""
@@ -75,8 +76,6 @@ class HostedSession(SessionActor):
         self._told = False
         """An activity that reports was let go on."""
         self._steps: dict[str, HostedStep] = {}
-        self._heard = False
-        """The inbox may have something that is news to the workflow, too: it will ask this host to look."""
         self._coming: dict[str, int] = {}
         """Steps whose activity was not here yet and will be ordered, and since when the workflow knows of them."""
         self._turned = asyncio.Event()
@@ -96,11 +95,6 @@ class HostedSession(SessionActor):
         """How often the workflow was told that the session is here."""
         self._adoption: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._looking.append(self._adoption)
-
-    def hear(self) -> None:
-        """Something may be in the inbox: whoever put it there tells the workflow as well, but that takes longer."""
-        self._heard = True
-        self.poke()
 
     # ------------------------------------------------------------ for activities
 
@@ -212,6 +206,11 @@ class HostedSession(SessionActor):
 
     async def _quiet(self, adoption: int) -> None:
         """Waits, but not long, for what runs ahead.  Raises: HostGone"""
+        await self._let_run_ahead()
+        if (self._ended and not self.released) or adoption != self.adoptions:
+            raise HostGone
+
+    async def _let_run_ahead(self) -> None:
         try:
             async with asyncio.timeout(TAKE_ALONG.total_seconds()):
                 # What is settled is being written, and may be followed by more.
@@ -220,14 +219,13 @@ class HostedSession(SessionActor):
                     await self._turned.wait()
         except TimeoutError:
             pass
-        if (self._ended and not self.released) or adoption != self.adoptions:
-            raise HostGone
 
     async def fetched(self) -> None:
-        """Waits, but not long, while an activity is expected that would take what is to be reported."""
+        """Waits, but not long, for what runs ahead, and while an activity is expected that would report all of it."""
+        await self._let_run_ahead()
         try:
             async with asyncio.timeout(FETCH_TIME.total_seconds()):
-                while (self._coming or self._heard) and self.owes_report:
+                while self._coming and self.owes_report:
                     self._turned.clear()
                     await self._turned.wait()
         except TimeoutError:
@@ -237,7 +235,7 @@ class HostedSession(SessionActor):
     def report(self) -> Report:
         """What was applied and is not reported yet.  Each input is reported once."""
         inputs, self._inputs = self._inputs, []
-        self._told = self._heard = False
+        self._told = False
         now = self._clock.now_ms()
         for key, step in self._steps.items():
             if not step.asked:
@@ -246,6 +244,11 @@ class HostedSession(SessionActor):
         self._left_reported = self._left_reported or self.released
         packed = [pack(one) for one in inputs]
         return Report(self.lease.fence, first, packed, self._host.next_deadline_ms(), self.released)
+
+    @property
+    def left_unseen(self) -> bool:
+        """Whether the session was given up before this host looked at what it was told of."""
+        return self.released and self._looks
 
     @property
     def owes_report(self) -> bool:
@@ -276,7 +279,7 @@ class HostedSession(SessionActor):
                 self._push_what_is_owed()
 
     def _push_what_is_owed(self) -> None:
-        if self.owes_report and not self._pushing:
+        if (self.owes_report or self.left_unseen) and not self._pushing:
             self._pushing = True
             self._push(self)
 

@@ -14,7 +14,7 @@ from perdure.clock import Clock
 from perdure.engine.membership import set_within
 from perdure.engine.temporal.host import HostedSession
 from perdure.engine.temporal.link import TemporalLink
-from perdure.store.base import Change, SessionStore
+from perdure.store.base import SessionStore
 
 INTERVAL = timedelta(seconds=2)
 """Between two sweeps; also how long something must have been due before it counts as forgotten."""
@@ -55,17 +55,10 @@ class Sweep:
         self._hurry = asyncio.Event()
         self._told: dict[tuple[str, int], int] = {}
         """When a session was told of, by its id and fence."""
-        self._changed: set[str] = set()
-        """Sessions in whose inbox there may be something since the last sweep."""
 
     def hurry(self) -> None:
         """Sessions became free whose owner died: sweep now."""
         self._hurry.set()
-
-    def changed(self, change: Change) -> None:
-        """The store changed."""
-        if change.work:
-            self._changed.update(self._hosts if change.sessions is None else change.sessions)
 
     async def once(self) -> None:
         """Waits for the next sweep, and makes it.
@@ -73,14 +66,9 @@ class Sweep:
         Raises:
             StoreError, EngineError
         """
-        changed, self._changed = self._changed, set()
         await set_within(self._hurry, INTERVAL.total_seconds())
         freed = self._hurry.is_set()
         self._hurry.clear()
-        for session_id in changed:
-            host = self._hosts.get(session_id)
-            if host is not None:
-                host.poke()  # Most have seen it by now.
         now = self._clock.now_ms()
         for host in list(self._hosts.values()):
             if host.waits_in_vain(now):

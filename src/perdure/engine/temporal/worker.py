@@ -149,12 +149,13 @@ class TemporalWorker(EngineWorker):
 
     async def _report(self, host: HostedSession) -> None:
         await host.fetched()
-        if not host.owes_report:
-            return  # An activity took it along.
-        report, failures = host.report(), 0
+        report = host.report() if host.owes_report else None  # else an activity took it along
+        failures = 0
         while True:
             try:
-                known = await self._link.report(host.session_id, report)
+                known = report is None or await self._link.report(host.session_id, report)
+                if host.left_unseen:
+                    await self._link.poke(host.session_id, host.flow_type, host.lease.fence)
             except EngineError as error:
                 failures += 1
                 self._trouble.met(f"reporting on session {host.session_id}", error)
@@ -201,12 +202,8 @@ class TemporalWorker(EngineWorker):
         self._sweep.hurry()
 
     def _changed(self, change: Change) -> None:
-        self._sweep.changed(change)
         if change.work:
-            for session_id in list(self._hosts) if change.sessions is None else change.sessions:
-                host = self._hosts.get(session_id)
-                if host is not None:
-                    host.hear()
+            self._crew.poke(change.sessions)
 
     async def _cease(self) -> None:
         for host in list(self._hosts.values()):
