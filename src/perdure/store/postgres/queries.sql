@@ -332,7 +332,7 @@ SELECT pg_advisory_unlock(hashtextextended(current_schema || '/' || $1::text, 0)
 -- is lost.
 SELECT s.session_key, s.app_name, s.user_id, s.status, s.closed, s.blocked, s.await_step_id, s.definition,
        s.open_turn_key, t.turn_id, t.number, t.leg, t.first_message,
-       s.turn_count, s.message_count, s.step_count, s.input_tokens, s.output_tokens, s.model_calls,
+       s.turn_count, s.message_count, s.step_count, s.input_tokens, s.output_tokens, s.model_calls, s.lost,
        s.event_capacity, s.event_bytes, s.trimmed_fence, s.trimmed_number,
        greatest(
            coalesce((SELECT max(number) FROM events AS e WHERE e.session_key = s.session_key AND e.fence = s.fence), 0),
@@ -341,18 +341,20 @@ FROM sessions AS s LEFT JOIN turns AS t ON t.turn_key = s.open_turn_key
 WHERE s.session_id = $1 AND s.owner = $2 AND s.fence = $3;
 
 -- name: session_count
--- New counters of a session.
+-- New counters of a session, and nothing else.
 UPDATE sessions
 SET message_count = $1, step_count = $2, input_tokens = $3, output_tokens = $4, model_calls = $5,
     event_bytes = $6, trimmed_fence = $7, trimmed_number = $8
 WHERE session_key = $9;
 
 -- name: session_put
--- New facts of a session.
+-- New facts of a session, and its counters.
 UPDATE sessions
 SET status = $1, closed = $2, closing = closing OR $3::boolean, blocked = $4, await_step_id = $5, definition = $6,
-    open_turn_key = $7, turn_count = $8, updated_at_ms = $9
-WHERE session_key = $10;
+    open_turn_key = $7, turn_count = $8, updated_at_ms = $9,
+    message_count = $10, step_count = $11, input_tokens = $12, output_tokens = $13, model_calls = $14,
+    event_bytes = $15, trimmed_fence = $16, trimmed_number = $17
+WHERE session_key = $18;
 
 -- name: session_release
 -- Gives a session up.  It is due at once if there is something to do, or if its owner left in the middle of something.
@@ -620,7 +622,7 @@ RETURNING session_id, fence, incarnation, flow_type, user_id, turn_count, closed
 
 -- name: session_not_lost
 -- Its owner got somewhere, so those that were lost before it do not count any more.
-UPDATE sessions SET lost = 0 WHERE session_key = $1 AND lost > 0;
+UPDATE sessions SET lost = 0 WHERE session_key = $1;
 
 -- name: open_turn
 -- The open turn of a claimed session.

@@ -6,7 +6,7 @@ and written once at the end.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from perdure.clock import to_datetime
@@ -65,6 +65,7 @@ class _Session:
     input_tokens: int
     output_tokens: int
     model_calls: int
+    lost: int
 
 
 def commit(lease: Lease, prepared: PreparedWrite, now_ms: int) -> Write[None]:
@@ -91,8 +92,9 @@ class _Application:
         self.prepared = prepared
         self.write: SessionWrite = prepared.write
         self.now_ms = now_ms
-        self.session = _Session(*row[:19])
-        self.ring = Ring(*row[19:])
+        facts = len(fields(_Session))
+        self.session = _Session(*row[:facts])
+        self.ring = Ring(*row[facts:])
         self.turn_keys: dict[str, int] = {}
         if self.session.open_turn_id is not None and self.session.open_turn_key is not None:
             self.turn_keys[self.session.open_turn_id] = self.session.open_turn_key
@@ -116,14 +118,15 @@ class _Application:
         self._empty_inbox()
         if self.prepared.events:
             append(self.transaction, session.key, self.lease.fence, self.ring, self.prepared.events)
-        self._put_session()
         if write.usage is not None:
             self._add_usage(write.usage)
-        if self._counters() != before:
+        if write.session is not None or self.row_changed:
+            self._put_session(write.session)
+        elif self._counters() != before:
             self.transaction.execute("session_count", (*self._counters(), session.key))
         if write.release:
             self._release()
-        elif any(step.status.settled for step in write.steps):
+        elif session.lost and any(step.status.settled for step in write.steps):
             self.transaction.execute("session_not_lost", (session.key,))
         self.transaction.changed((self.lease.session_id,), work=False)
 
@@ -319,12 +322,10 @@ class _Application:
         if write.consumed:
             self.transaction.executemany("inbox_take", [(session_key, position) for position in write.consumed])
 
-    def _put_session(self) -> None:
-        session, put = self.session, self.write.session
+    def _put_session(self, put: SessionPut | None) -> None:
+        session = self.session
         if put is not None:
             self._take_facts(put)
-        elif not self.row_changed:
-            return
         self.transaction.execute(
             "session_put",
             (
@@ -337,6 +338,7 @@ class _Application:
                 session.open_turn_key,
                 session.turn_count,
                 self.now_ms,
+                *self._counters(),
                 session.key,
             ),
         )
@@ -359,7 +361,7 @@ class _Application:
         self.session.model_calls += usage.model_calls
 
     def _counters(self) -> tuple[int, ...]:
-        """The columns of ``session_count``."""
+        """The columns that ``session_count`` and ``session_put`` end with."""
         session, ring = self.session, self.ring
         log = (session.message_count, session.step_count)
         usage = (session.input_tokens, session.output_tokens, session.model_calls)

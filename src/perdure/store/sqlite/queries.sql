@@ -305,7 +305,7 @@ SELECT 'user:' || name, value FROM shared_state WHERE app_name = ?1 AND scope = 
 -- is lost.
 SELECT s.session_key, s.app_name, s.user_id, s.status, s.closed, s.blocked, s.await_step_id, s.definition,
        s.open_turn_key, t.turn_id, t.number, t.leg, t.first_message,
-       s.turn_count, s.message_count, s.step_count, s.input_tokens, s.output_tokens, s.model_calls,
+       s.turn_count, s.message_count, s.step_count, s.input_tokens, s.output_tokens, s.model_calls, s.lost,
        s.event_capacity, s.event_bytes, s.trimmed_fence, s.trimmed_number,
        max(coalesce((SELECT max(number) FROM events AS e WHERE e.session_key = s.session_key AND e.fence = s.fence), 0),
            iif(s.trimmed_fence = s.fence, s.trimmed_number, 0))
@@ -313,17 +313,19 @@ FROM sessions AS s LEFT JOIN turns AS t ON t.turn_key = s.open_turn_key
 WHERE s.session_id = ? AND s.owner = ? AND s.fence = ?;
 
 -- name: session_count
--- New counters of a session.
+-- New counters of a session, and nothing else.
 UPDATE sessions
 SET message_count = ?, step_count = ?, input_tokens = ?, output_tokens = ?, model_calls = ?,
     event_bytes = ?, trimmed_fence = ?, trimmed_number = ?
 WHERE session_key = ?;
 
 -- name: session_put
--- New facts of a session.
+-- New facts of a session, and its counters.
 UPDATE sessions
 SET status = ?, closed = ?, closing = max(closing, ?), blocked = ?, await_step_id = ?, definition = ?,
-    open_turn_key = ?, turn_count = ?, updated_at_ms = ?
+    open_turn_key = ?, turn_count = ?, updated_at_ms = ?,
+    message_count = ?, step_count = ?, input_tokens = ?, output_tokens = ?, model_calls = ?,
+    event_bytes = ?, trimmed_fence = ?, trimmed_number = ?
 WHERE session_key = ?;
 
 -- name: session_release
@@ -578,7 +580,7 @@ RETURNING session_id, fence, incarnation, flow_type, user_id, turn_count, closed
 
 -- name: session_not_lost
 -- Its owner got somewhere, so those that were lost before it do not count any more.
-UPDATE sessions SET lost = 0 WHERE session_key = ? AND lost > 0;
+UPDATE sessions SET lost = 0 WHERE session_key = ?;
 
 -- name: open_turn
 -- The open turn of a claimed session.
