@@ -367,13 +367,14 @@ class AgentSessionClient:
         try:
             async with asyncio.timeout(timeout):
                 while True:
+                    told = bool(subscription.items)
                     subscription.wake.clear()
                     subscription.items.clear()
-                    if _rests(*await self._store.read_status(session_id)):
+                    if told or _rests(*await self._store.read_status(session_id)):
                         snapshot = await self.get_agent_snapshot(session_id)
                         if _rests(snapshot.status, snapshot.queued_messages):
                             return snapshot
-                    else:
+                    if not told:
                         await _woken(subscription)
         except TimeoutError:
             snapshot = await self.get_agent_snapshot(session_id)

@@ -127,6 +127,8 @@ class SessionActor:
             pause=self._pause,
         )
         self.released = False
+        self._leaving = False
+        """The session is being given up, or was, or is somebody else's."""
         self.closing = False
         """What ran is being stopped; that should not be cut off."""
         self._looks = False
@@ -166,6 +168,11 @@ class SessionActor:
         self._arrivals.put_nowait(Signal.WAKE)
 
     @property
+    def stays(self) -> bool:
+        """Whether it will look at what it is told of now."""
+        return not (self._leaving or self._host.draining)
+
+    @property
     def lingers_until(self) -> float | None:
         """Until when the session is here only in case an answer or a message comes soon (by the event loop's clock).
         ``None``: it has something to do."""
@@ -189,7 +196,7 @@ class SessionActor:
                 if self._failure is not None:
                     raise self._failure
         finally:
-            self.closing = True
+            self._leaving = self.closing = True
             self._hub.detach(self._host.feed)
             self._cancel_flush()
             if self._deadline_timer is not None:
@@ -265,7 +272,8 @@ class SessionActor:
         step = await self._host.reduce(arrivals)
         if not self._host.waits_for_write:
             self._cancel_flush()
-        write = self._host.releasing(step.write) if self._may_release() else step.write
+        self._leaving = self._may_release()
+        write = self._host.releasing(step.write) if self._leaving else step.write
         if step.begins_only:
             # Nothing outside depends on it yet: a model call may be repeated, and later writes wait for this one.
             self._running.start(f"begin {write.turn_id}", self._host.commit(write, step.now_ms))
@@ -332,6 +340,7 @@ class SessionActor:
 
     async def _release(self) -> None:
         """Gives the session up.  A turn that waits is dropped from memory; a replay brings it back."""
+        self._leaving = True
         await self._host.commit(self._host.releasing(self._host.unwritten()))
         self.released = True
 

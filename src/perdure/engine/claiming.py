@@ -95,8 +95,8 @@ class ClaimingWorker(EngineWorker):
         if not change.work:
             return
         self._crew.poke(change.sessions)
-        # Also when all of them are ours: an actor may be releasing its session right now.
-        self._work.set()
+        if not change.sessions or not self._crew.sees(change.sessions):
+            self._work.set()
 
     def _adopt(self, claimed: ClaimedSession) -> None:
         flow, definition = self._flows[claimed.flow_type], self._definitions[claimed.flow_type]

@@ -96,6 +96,10 @@ class Crew:
             if owned is not None:
                 owned.poke()
 
+    def sees(self, sessions: frozenset[str]) -> bool:
+        """Whether all these sessions have an actor here that looks at what it is told of now."""
+        return all((actor := self._actors.get(session_id)) is not None and actor.stays for session_id in sessions)
+
     def rests(self) -> None:
         """An actor began to linger."""
         lingering = sorted(
@@ -143,7 +147,7 @@ class Crew:
         if not task.cancelled() and (error := task.exception()) is not None:
             logger.error("session %s was left behind", actor.session_id, exc_info=error)
         # Work that the session leaves is told of by its release; room for another one is not, nor is a deadline.
-        if was_full or actor.state.status is SessionStatus.WAITING:
+        if was_full or not actor.released or actor.state.status is SessionStatus.WAITING:
             self._vacancy()
 
     # ------------------------------------------------------------ one session

@@ -370,4 +370,4 @@ class _Application:
     def _release(self) -> None:
         facts = (self.session.key, self.now_ms, self.write.wake_at_ms, self.write.unfinished)
         (due,) = self.transaction.execute("session_release", facts).fetchone()
-        self.transaction.changed((), work=due is not None)
+        self.transaction.changed((self.lease.session_id,), work=due is not None)
