@@ -7,6 +7,8 @@ BIN    := $(VENV)/bin
 PIP    := PIP_ROOT_USER_ACTION=ignore $(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt
 CODE   := $(wildcard src tests examples bench)
 FAST   := $(wildcard tests/unit tests/invariants)
+# A process per core, each with servers of its own; a file's tests stay together, because they share what is slow to start.
+PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses=4 --dist=loadfile
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test check bench docs clean
@@ -18,14 +20,14 @@ demo: $(VENV)/.runtime  ## a worker is killed in the middle of a turn, and the t
 	@$(BIN)/perdure demo
 
 test: $(VENV)/.dev  ## the whole test suite
-	@$(BIN)/python -m pytest
+	@$(PYTEST)
 
 check: $(VENV)/.dev  ## before each commit: format, lint, types, layers, fast tests
 	@$(BIN)/ruff format --check $(CODE)
 	@$(BIN)/ruff check $(CODE)
 	@$(BIN)/mypy $(CODE)
 	@$(BIN)/pyright $(CODE)
-	@$(BIN)/python -m pytest -q $(FAST)
+	@$(PYTEST) -q $(FAST)
 
 bench: $(VENV)/.dev  ## durable turns against the same turns on raw ADK, as ratios
 	@$(BIN)/python -m bench
