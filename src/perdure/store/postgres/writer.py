@@ -27,7 +27,7 @@ from perdure.store.postgres.reaching import PAUSES
 from perdure.store.postgres.schema import Database
 from perdure.store.postgres.watch import Watch
 from perdure.store.sql.changes import encode
-from perdure.store.sql.transaction import Transaction, sum_of
+from perdure.store.sql.transaction import Transaction
 from perdure.store.sql.writer import Job, Writer
 
 FORGET_AFTER_MS = 24 * 3_600_000
@@ -35,6 +35,9 @@ FORGET_AFTER_MS = 24 * 3_600_000
 
 MAX_NOTICE = 7_000
 """Bytes of session ids in a notification; PostgreSQL takes 8,000 in all."""
+
+
+_NOTIFY = b"SELECT set_config('synchronous_commit', 'off', true), pg_notify($1, $2)"
 
 
 class _Spoiled(Exception):
@@ -69,7 +72,7 @@ class PostgresWriter(Writer):
         loop: asyncio.AbstractEventLoop,
         on_change: Callable[[Change], None],
     ) -> None:
-        super().__init__(database.address, loop, lambda change: None, on_change)
+        super().__init__(database.address, loop, self._notify, on_change)
         self._database = database
         self._watch = watch
         self._channel = channel
@@ -77,6 +80,8 @@ class PostgresWriter(Writer):
         self._sender = sender
         self._number = 0
         self._raw: Raw | None = None
+        self._answer_due = False
+        """A notification was sent, and its answer is not read."""
         self._given_up = False
         """The server was away for too long: until it is back, each group tries once."""
 
@@ -97,10 +102,12 @@ class PostgresWriter(Writer):
 
     def _forget(self, raw: Raw) -> None:
         with self._watch.over(raw):
+            self._take_answer(raw)
             PostgresConnection(raw).execute("writer_forget", (self._name, FORGET_AFTER_MS))
 
     def _drop(self) -> None:
         raw, self._raw = self._raw, None
+        self._answer_due = False
         if raw is not None:
             raw.close()
 
@@ -156,6 +163,7 @@ class PostgresWriter(Writer):
     def _was_carried_out(self, raw: Raw, attempt: _Attempt) -> bool:
         """Whether a transaction whose connection broke while it ended is on disk; waits until it has ended."""
         with self._watch.over(raw):
+            self._take_answer(raw)
             row = PostgresConnection(raw).execute("writer_last", (self._name,)).fetchone()
         if row != (attempt.number,):
             return False
@@ -182,6 +190,7 @@ class PostgresWriter(Writer):
         connection = PostgresConnection(raw)
         try:
             with self._watch.over(raw):
+                self._take_answer(raw)
                 in_transaction(raw, b"BEGIN", lambda: self._transact(connection, jobs, attempt))
         except _Spoiled:
             return len(jobs) == 1
@@ -202,7 +211,6 @@ class PostgresWriter(Writer):
         mark.fetchone()  # Usually it is here already.  Nobody may ask for the number before it is locked.
         attempt.ended = True
         raw.execute("COMMIT")
-        self._notify(raw, jobs)
 
     def _run_job(self, connection: PostgresConnection, job: Job[Any]) -> None:
         before = connection.writes
@@ -219,9 +227,21 @@ class PostgresWriter(Writer):
         if job.error is not None and connection.writes != before:
             raise _Spoiled
 
-    def _notify(self, raw: Raw, jobs: Sequence[Job[Any]]) -> None:
-        """Behind the commit and not in it: there it would make all commits of the server wait for each other."""
-        change = sum_of(job.transaction for job in jobs if job.transaction is not None and job.error is None)
-        if change is not None:
+    def _notify(self, change: Change) -> None:
+        """Behind the commit and not in it: there it would make all commits of the server wait for each other.
+
+        Its answer is taken before the connection is used again: nobody waits for it.  It is a transaction of its own,
+        which need not be on the server's disk, either.
+        """
+        if self._raw is not None:
+            told = self._sender + encode(change, MAX_NOTICE)
             with contextlib.suppress(psycopg.Error):
-                raw.execute("SELECT pg_notify($1, $2)", (self._channel, self._sender + encode(change, MAX_NOTICE)))
+                self._raw.pgconn.send_query_params(_NOTIFY, [self._channel.encode(), told.encode()])
+                self._raw.pgconn.flush()
+                self._answer_due = True
+
+    def _take_answer(self, raw: Raw) -> None:
+        """Takes the answer to the last notification, which is usually here by now."""
+        while self._answer_due and raw.pgconn.get_result() is not None:
+            pass
+        self._answer_due = False

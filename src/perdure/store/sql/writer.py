@@ -51,8 +51,8 @@ class Writer(ABC):
 
     Args:
         address: of the store, for the log.
-        on_commit: called in the writer's thread after each commit.
-        on_change: called in the event loop after each commit, with the same change.
+        on_change: called in the event loop after each commit.
+        on_commit: called in the writer's thread after each commit, with the same change: tells other processes.
     """
 
     def __init__(
@@ -145,10 +145,10 @@ class Writer(ABC):
         change = sum_of(job.transaction for job in done if job.transaction is not None)
         for job in done:
             _reach_after(job)
-        if change is not None:
-            self._tell_others(change)
         with contextlib.suppress(RuntimeError):  # the loop was closed: nobody waits any more
             self._loop.call_soon_threadsafe(self._deliver, jobs, change)
+        if change is not None:
+            self._tell_others(change)
 
     def _tell_others(self, change: Change) -> None:
         try:
