@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import psycopg
+from psycopg.generators import fetch_many
 
 from perdure.store.base import Change
 from perdure.store.codec import Unreadable
@@ -210,6 +211,9 @@ class PostgresWriter(Writer):
             return
         mark.fetchone()  # Usually it is here already.  Nobody may ask for the number before it is locked.
         attempt.ended = True
+        self._end(raw)
+
+    def _end(self, raw: Raw) -> None:
         raw.execute("COMMIT")
 
     def _run_job(self, connection: PostgresConnection, job: Job[Any]) -> None:
@@ -242,6 +246,6 @@ class PostgresWriter(Writer):
 
     def _take_answer(self, raw: Raw) -> None:
         """Takes the answer to the last notification, which is usually here by now."""
-        while self._answer_due and raw.pgconn.get_result() is not None:
-            pass
-        self._answer_due = False
+        if self._answer_due:
+            raw.wait(fetch_many(raw.pgconn))  # not libpq's own waiting, in which no other thread could run
+            self._answer_due = False

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 import psycopg
@@ -21,7 +21,6 @@ from perdure.store.postgres.connection import Raw
 from perdure.store.postgres.watch import _shut_down
 from perdure.store.postgres.writer import PostgresWriter
 from perdure.store.sql.changes import ANYTHING
-from perdure.store.sql.writer import Job
 
 # ---------------------------------------------------------------- a transaction whose end is not heard of
 
@@ -33,16 +32,15 @@ async def _texts(store: PostgresStore) -> list[str]:
 def _cut_once(monkeypatch: pytest.MonkeyPatch, how: Callable[[Raw], None]) -> list[Raw]:
     """Has the connection break right behind the next COMMIT.  Returns the connections that broke."""
     broken: list[Raw] = []
-    notify = PostgresWriter._notify
+    end = PostgresWriter._end
 
-    def cut(self: PostgresWriter, raw: Raw, jobs: Sequence[Job[Any]]) -> None:
-        if broken:
-            notify(self, raw, jobs)
-            return
-        broken.append(raw)
-        how(raw)
+    def cut(self: PostgresWriter, raw: Raw) -> None:
+        end(self, raw)
+        if not broken:
+            broken.append(raw)
+            how(raw)
 
-    monkeypatch.setattr(PostgresWriter, "_notify", cut)
+    monkeypatch.setattr(PostgresWriter, "_end", cut)
     return broken
 
 
