@@ -15,6 +15,7 @@ from google.adk.apps.base_events_summarizer import BaseEventsSummarizer
 from google.adk.events.event import Event
 from google.adk.events.event_actions import EventActions, EventCompaction
 from google.adk.events.request_input import RequestInput
+from google.adk.models.llm_request import LlmRequest
 from google.adk.tools.long_running_tool import LongRunningFunctionTool
 from google.adk.tools.tool_context import ToolContext
 from google.adk.workflow import START, Workflow
@@ -38,13 +39,22 @@ CHRONICLE = "Chronicle"
 REVIEW = "Review"
 RENAMED = "Renamed"
 
+def film_script(shown: LlmRequest) -> Script:
+    """What the model says of a film depends on what it is shown of it."""
+    responses = [part.function_response for content in shown.contents for part in content.parts or ()]
+    answers = [response.response or {} for response in responses if response is not None]
+    if any("film" in answer for answer in answers):
+        return text("The film is here.")
+    return text("It is being made.") if answers else call("film", title="Up")
+
+
 SCRIPT = by_message(
     {
         "look": [call("look", what="manual"), text("Seen.")],
         "gaze": [call("look", what="moon"), text("Too bad.")],
         "pay": [reply(call("look", what="price"), call("pay", amount=5)), text("It is done.")],
         "wire": [call("wire", amount=7), text("Wired.")],
-        "film": [call("film", title="Up"), text("It is being made."), text("The film is here.")],
+        "film": film_script,
         "fail": failing(400),
         "hello": text("Hello."),
     }
@@ -56,7 +66,7 @@ class Cast:
     """The agents, and what they do to the world.
 
     Attributes:
-        world: one line for each thing that a tool did.
+        world: one line for each thing that a tool did, the session first.
         models: the model of each agent, by flow type; they keep their requests.
     """
 
@@ -65,6 +75,11 @@ class Cast:
 
     def flows(self) -> list[AgentSessionFlow]:
         return [self.desk(), self.chronicle(), self.review(), self.renamed()]
+
+    def did(self, session_id: str) -> list[str]:
+        """What the tools of a session did."""
+        lines = (line.partition(": ") for line in self.world)
+        return [what for who, _, what in lines if who == session_id]
 
     def desk(self) -> AgentSessionFlow:
         """Every kind of wait that an agent's tools have."""
@@ -75,7 +90,7 @@ class Cast:
                 raise ToolExecutionError("behind clouds")
             tool_context.state["seen"] = what
             tool_context.state["user:last"] = what
-            self.world.append(f"look {what}")
+            self.world.append(f"{tool_context.session.id}: look {what}")
             return MANUAL if what == "manual" else f"the {what}"
 
         def wire(amount: int, tool_context: ToolContext) -> str:
@@ -83,12 +98,12 @@ class Cast:
             if tool_context.tool_confirmation is None:
                 tool_context.request_confirmation(hint=f"Wire {amount}?", payload={"amount": amount})
                 return "asked"
-            self.world.append(f"wire {amount}")
+            self.world.append(f"{tool_context.session.id}: wire {amount}")
             return "wired"
 
-        def film(title: str) -> dict[str, str]:
+        def film(title: str, tool_context: ToolContext) -> dict[str, str]:
             """Makes a film; it comes later."""
-            self.world.append(f"film {title}")
+            self.world.append(f"{tool_context.session.id}: film {title}")
             return {"status": "pending"}
 
         agent = LlmAgent(
@@ -103,9 +118,9 @@ class Cast:
     def chronicle(self) -> AgentSessionFlow:
         """ADK's compaction: what happened before is a summary."""
 
-        def look(what: str) -> str:
+        def look(what: str, tool_context: ToolContext) -> str:
             """Looks."""
-            self.world.append(f"look {what}")
+            self.world.append(f"{tool_context.session.id}: look {what}")
             return f"the {what}"
 
         model = self._model(CHRONICLE, SCRIPT)
@@ -118,14 +133,14 @@ class Cast:
         """A workflow with a node that asks: its turn is suspended between two legs."""
 
         def draft(node_input: Any) -> str:
-            self.world.append("draft")
+            self.world.append("review: draft")
             return "a draft"
 
         def ask(node_input: Any) -> RequestInput:
             return request(interrupt_id="good", message="Good?", payload={"draft": node_input})
 
         def publish(node_input: Any) -> str:
-            self.world.append(f"publish {node_input['word']}")
+            self.world.append(f"review: publish {node_input['word']}")
             return "published"
 
         return _flow(Workflow(name="reviewing", edges=[(START, draft, ask, publish)]), REVIEW, {})
@@ -139,9 +154,9 @@ class Cast:
         return _flow(agent, RENAMED, {name: ONCE})
 
     def _pay(self) -> Any:
-        def pay(amount: int) -> str:
+        def pay(amount: int, tool_context: ToolContext) -> str:
             """Pays."""
-            self.world.append(f"pay {amount}")
+            self.world.append(f"{tool_context.session.id}: pay {amount}")
             return "paid"
 
         return pay
