@@ -39,6 +39,7 @@ CHRONICLE = "Chronicle"
 REVIEW = "Review"
 RENAMED = "Renamed"
 
+
 def film_script(shown: LlmRequest) -> Script:
     """What the model says of a film depends on what it is shown of it."""
     responses = [part.function_response for content in shown.contents for part in content.parts or ()]

@@ -33,9 +33,7 @@ async def seen(store: SessionStore, interrupts: Mapping[str, Sequence[str]], now
     return {"store_id": await store.store_id(), "list": plain(listed), "sessions": sessions}
 
 
-async def seen_session(
-    store: SessionStore, session_id: str, interrupts: Sequence[str], now_ms: int
-) -> dict[str, Any]:
+async def seen_session(store: SessionStore, session_id: str, interrupts: Sequence[str], now_ms: int) -> dict[str, Any]:
     """All that can be read of a session."""
     messages = (await store.list_messages(session_id, None, ALL)).items
     steps = (await store.read_steps(session_id, None, ALL)).items
@@ -84,7 +82,8 @@ def lost(expected: Any, found: Any, where: str = "") -> list[str]:
         ]
     if isinstance(expected, list) and isinstance(found, list) and len(expected) == len(found):
         return [
-            line for n, (part, other) in enumerate(zip(expected, found, strict=True))
+            line
+            for n, (part, other) in enumerate(zip(expected, found, strict=True))
             for line in lost(part, other, f"{where}/{n}")
         ]
     return [] if type(expected) is type(found) and expected == found else [f"{where} was {expected!r}, is {found!r}"]
