@@ -37,7 +37,7 @@ async def seen_session(store: SessionStore, session_id: str, interrupts: Sequenc
     """All that can be read of a session."""
     messages = (await store.list_messages(session_id, None, ALL)).items
     steps = (await store.read_steps(session_id, None, ALL)).items
-    turns = sorted({one.turn_id for one in (*messages, *steps) if one.turn_id is not None})
+    turns = sorted({one.turn_id for one in messages} | {one.turn_id for one in steps if one.turn_id is not None})
     found: dict[str, Any] = {
         "snapshot": await store.read_snapshot(session_id, now_ms),
         "messages": messages,

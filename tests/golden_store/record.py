@@ -86,8 +86,10 @@ class Recording:
         await self._say(client, "clouded", "Gaze.")
         await self._say(client, "failed", "fail")
         snapshot = await self._say(client, "rejected", "Pay.")
-        no = {"approved": False, "message": "Too much.", "resolved_by": "bob"}
-        await client.resolve_interrupt("rejected", snapshot.pending_interrupts[0].interrupt_id, **no)
+        (asked,) = snapshot.pending_interrupts
+        await client.resolve_interrupt(
+            "rejected", asked.interrupt_id, approved=False, message="Too much.", resolved_by="bob"
+        )
         await client.wait("rejected")
         await self._say(client, "cancelled", "Pay.")
         await client.cancel_turn("cancelled")

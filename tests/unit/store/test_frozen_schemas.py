@@ -13,9 +13,8 @@ from perdure.store.sqlite import schema as sqlite
 
 WHAT_TO_DO = """
 The schema of {kind} is not that of its version {version}, of which there are databases.  Undo the change, or
-
   1. write the step from the last version as src/perdure/store/{kind}/migrations/{next:04}_what_it_does.sql,
-  2. raise SCHEMA_VERSION in src/perdure/store/{kind}/schema.py (of SQLite and of PostgreSQL: their versions go together),
+  2. raise SCHEMA_VERSION in src/perdure/store/{kind}/schema.py (versions of SQLite and PostgreSQL go together),
   3. run: python -m tests.golden_store.record
 and leave what is frozen already as it is."""
 

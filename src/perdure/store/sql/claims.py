@@ -128,8 +128,8 @@ def _claim(
     except Unreadable as error:
         # One session that nobody can run must not keep everybody from all others.
         logger.error(
-            "%s cannot be read (%s), so the session stands still, and is tried again in %d s; restore the database from "
-            "a backup, or delete the session",
+            "%s cannot be read (%s), so the session stands still, and is tried again in %d s; restore the database "
+            "from a backup, or delete the session",
             error.where,
             error.reason,
             SET_ASIDE_MS // 1000,
