@@ -341,6 +341,20 @@ async def test_a_worker_says_what_it_cannot_read_and_goes_on_with_the_others(
     assert cast.did("answered") == []
 
 
+async def test_a_response_of_a_model_that_cannot_be_read_blocks_its_session(
+    place: Backend, frozen: Frozen, cast: Cast
+) -> None:
+    """It is no failure of the model, and nothing that would end the turn."""
+    frozen.build(place, damaged(frozen.lines(), "answered", "model_calls", "response", NO_JSON))
+    async with working(place, cast) as engine:
+        snapshot = await rests(AgentSessionClient(engine, DESK), "answered", SessionStatus.BLOCKED)
+        assert snapshot.error is not None
+        assert "a response of a model" in snapshot.error.facts["expected"]
+        assert "Invalid JSON" in snapshot.error.message
+        assert snapshot.turn is not None
+        assert (snapshot.turn.status, cast.did("answered")) == (TurnStatus.RUNNING, [])
+
+
 @pytest.mark.usefixtures("loud")
 async def test_a_session_that_is_repaired_goes_on(
     place: Backend, frozen: Frozen, cast: Cast, monkeypatch: pytest.MonkeyPatch
