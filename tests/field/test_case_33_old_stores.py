@@ -341,16 +341,23 @@ async def test_a_worker_says_what_it_cannot_read_and_goes_on_with_the_others(
     assert cast.did("answered") == []
 
 
-async def test_a_response_of_a_model_that_cannot_be_read_blocks_its_session(
-    place: Backend, frozen: Frozen, cast: Cast
+@pytest.mark.parametrize(
+    ("table", "column", "named"),
+    [
+        pytest.param("model_calls", "response", "a response of a model", id="model call"),
+        pytest.param("calls", "outcome", "a record of this call", id="call"),
+    ],
+)
+async def test_a_record_of_the_turn_that_cannot_be_read_blocks_its_session(
+    place: Backend, frozen: Frozen, cast: Cast, table: str, column: str, named: str
 ) -> None:
-    """It is no failure of the model, and nothing that would end the turn."""
-    frozen.build(place, damaged(frozen.lines(), "answered", "model_calls", "response", NO_JSON))
+    """It is no failure of the model or of the tool, nothing that would end the turn, and nothing runs on top of it."""
+    frozen.build(place, damaged(frozen.lines(), "answered", table, column, NO_JSON))
     async with working(place, cast) as engine:
         snapshot = await rests(AgentSessionClient(engine, DESK), "answered", SessionStatus.BLOCKED)
         assert snapshot.error is not None
-        assert "a response of a model" in snapshot.error.facts["expected"]
-        assert "Invalid JSON" in snapshot.error.message
+        assert snapshot.error.facts["expected"] == named
+        assert "none that it can read" in snapshot.error.message
         assert snapshot.turn is not None
         assert (snapshot.turn.status, cast.did("answered")) == (TurnStatus.RUNNING, [])
 
