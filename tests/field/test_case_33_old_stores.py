@@ -16,7 +16,7 @@ from tests.field.support import PATIENCE, prompt, until
 from tests.golden_store.cast import CHRONICLE, DESK, MANUAL, RENAMED, REVIEW, Cast
 from tests.golden_store.frozen import Frozen, Line, frozen_stores
 from tests.golden_store.reading import lost, plain, seen, seen_session
-from tests.golden_store.record import BEGINNING_MS, interrupts_in
+from tests.golden_store.record import BEGINNING_MS, interrupts_in, write
 from tests.support.postgres import Server
 from tests.support.stores import Backend, PostgresBackend, SqliteBackend
 
@@ -139,6 +139,18 @@ def test_the_frozen_store_holds_something_of_everything(frozen: Frozen) -> None:
     assert kinds == {"message", "answer", "cancel", "close"}
     statuses = {row["status"] for table, row in frozen.lines() if table == "sessions"}
     assert statuses == {status.value for status in SessionStatus}
+
+
+async def test_a_store_can_be_frozen_with_todays_code(tmp_path: Path) -> None:
+    """The next version will need it; its sessions are those of the newest frozen one."""
+    newest, today = frozen_stores()[-1], Frozen(frozen_stores()[-1].version, tmp_path)
+    await write(today)
+    statuses = [
+        {name: (one["snapshot"]["status"], len(one["messages"])) for name, one in frozen.expected["sessions"].items()}
+        for frozen in (newest, today)
+    ]
+    assert statuses[0] == statuses[1]
+    assert {table for table, _ in today.lines()} == {table for table, _ in newest.lines()}
 
 
 # ---------------------------------------------------------------- how it goes on

@@ -23,6 +23,8 @@ from typing import Any
 
 from tests.support.stores import Backend, PostgresBackend, SqliteBackend
 
+HERE = Path(__file__).parent
+
 Row = dict[str, Any]
 Line = tuple[str, Row]
 """A table, and a row of it."""
@@ -45,13 +47,18 @@ COUNTED = {
 
 @dataclass(frozen=True)
 class Frozen:
-    """The store of one schema version."""
+    """The store of one schema version.
+
+    Attributes:
+        place: the folder of its folder.
+    """
 
     version: int
+    place: Path = HERE
 
     @property
     def folder(self) -> Path:
-        return Path(__file__).with_name(f"version_{self.version}")
+        return self.place / f"version_{self.version}"
 
     def schema(self, kind: str) -> str:
         """The schema; ``kind`` is ``sqlite`` or ``postgres``."""
@@ -118,7 +125,7 @@ def _as_in_postgres(value: Any, texts: dict[str, str]) -> Any:
 
 def frozen_stores() -> list[Frozen]:
     """All that there are, oldest first."""
-    folders = Path(__file__).parent.glob("version_*")
+    folders = HERE.glob("version_*")
     return [Frozen(version) for version in sorted(int(folder.name.removeprefix("version_")) for folder in folders)]
 
 
