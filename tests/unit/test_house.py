@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from tests.support.house_rules import long_functions, machine_addresses, references, unexplained_ignores
+from tests.support.import_graph import imports_of, read_imports
 
 import perdure
 from perdure import errors
@@ -34,6 +35,9 @@ CLOCK_CALLS = frozenset(
 ID_CALLS = frozenset(
     {"uuid.uuid1", "uuid.uuid4", "random.random", "random.randbytes", "secrets.token_hex", "os.urandom"}
 )
+
+
+PICKLES = frozenset({"pickle", "_pickle", "marshal", "shelve", "dill", "cloudpickle", "joblib", "jsonpickle"})
 
 
 def repository_files() -> list[Path]:
@@ -79,6 +83,12 @@ def test_only_the_clock_asks_for_the_time() -> None:
 def test_only_the_id_source_asks_for_randomness() -> None:
     files = [path for path in python_files("src") if path != SOURCE / "ids.py"]
     assert complaints(files, partial(references, names=ID_CALLS)) == []
+
+
+def test_nothing_reads_or_writes_pickles() -> None:
+    """What is stored is text that says what it is: it runs no code when it is read, and outlives a renamed class."""
+    found = read_imports(SOURCE.parent, "perdure")
+    assert [str(item) for item in imports_of(found, PICKLES)] == []
 
 
 def test_every_module_says_what_it_owns() -> None:

@@ -399,7 +399,7 @@ class SessionStore(Protocol):
     ) -> Sequence[ClaimedSession]:
         """Takes up to ``limit`` sessions that nobody owns and that have something to do, oldest first.
 
-        No write when there is none.
+        No write when there is none.  One that cannot be read is left alone for a minute, and the log says why.
         """
         ...
 

@@ -289,8 +289,8 @@ class Dispatcher:
             recorded = self._journal.call(record.call_id)
             try:
                 settle(call, record, recorded.approval if recorded else None, self._journal.asides)
-            except UnknownType as error:
-                self._differs(call.call_id, f"a value of class {error}", "no such class")
+            except (UnknownType, ValueError) as error:
+                self._cannot_read(call.call_id, error)
                 return
         self._floor.close_group(group)
         self._floor.let_go_on(settled)
@@ -311,9 +311,16 @@ class Dispatcher:
             approval = recorded.approval if recorded else None
             try:
                 show_state_early(batch.calls[call_id], records.get(call_id), approval, self._journal.asides)
-            except UnknownType as error:
-                self._differs(call_id, f"a value of class {error}", "no such class")
+            except (UnknownType, ValueError) as error:
+                self._cannot_read(call_id, error)
                 return
+
+    def _cannot_read(self, call_id: str, error: UnknownType | ValueError) -> None:
+        """A record says something that this code has no words for."""
+        if isinstance(error, UnknownType):
+            self._differs(call_id, f"a value of class {error}", "no such class")
+        else:
+            self._differs(call_id, "a record of this call", f"none that it can read ({error})")
 
 
 def _open_gate(run: Run, record: ModelCall | None, state: RunState) -> None:

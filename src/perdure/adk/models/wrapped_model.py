@@ -19,7 +19,7 @@ from google.adk.models.base_llm import BaseLlm
 from google.adk.models.llm_request import LlmRequest
 from google.adk.models.llm_response import LlmResponse
 from google.genai import types
-from pydantic import BaseModel, ConfigDict, PrivateAttr
+from pydantic import BaseModel, ConfigDict, PrivateAttr, ValidationError
 
 from perdure.adk import seams
 from perdure.adk.live import determinism
@@ -124,7 +124,7 @@ class _ModelCall:
         key = f"{self._path}|{number}"
         record = await core.conductor.enter_model(self._run, key)
         if record is not None:
-            recorded = _Recorded.model_validate_json(record.response)
+            recorded = await self._recorded(key, record.response)
         else:
             attempts = _Attempts()
             async with aclosing(self._try(llm_request, stream, attempts)) as partials:
@@ -137,6 +137,15 @@ class _ModelCall:
             yield response
         if recorded.error is not None:
             raise decode_error(recorded.error)
+
+    async def _recorded(self, key: str, response: str) -> _Recorded:
+        """What the record says.  If this code cannot read it, that is no answer of the model: the turn stops here."""
+        try:
+            return _Recorded.model_validate_json(response)
+        except ValidationError as error:
+            reason = error.errors(include_url=False, include_input=False)[0]["msg"]
+            self._core.conductor.fail_replay(key, "a response of a model", f"none that it can read ({reason})")
+            await self._core.conductor.parking.for_ever()
 
     async def _try(
         self, llm_request: LlmRequest, stream: bool, attempts: _Attempts

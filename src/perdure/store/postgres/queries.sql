@@ -614,6 +614,10 @@ WHERE session_key = (SELECT session_key FROM sessions
 RETURNING session_id, fence, incarnation, flow_type, user_id, turn_count, closed, blocked, await_step_id, lost - 1,
           message_count, step_count, definition, open_turn_key;
 
+-- name: session_set_aside
+-- Gives up a session that was just taken and cannot be read, as if it had not been, and leaves it alone for a while.
+UPDATE sessions SET owner = NULL, lost = lost - 1, wake_at_ms = $2 WHERE session_key = $1;
+
 -- name: session_adopt
 -- The same, whoever owns it.
 UPDATE sessions SET owner = $1, fence = fence + 1, lost = lost + 1, due_since_ms = NULL WHERE session_key = $2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -18,13 +19,18 @@ from perdure.store.base import (
     StoredQuestion,
     StoredTurn,
 )
-from perdure.store.codec import ending_from_json, error_from_json, message_from_json
+from perdure.store.codec import Unreadable, ending_from_json, error_from_json, message_from_json
 from perdure.store.sql import rows
 from perdure.store.sql.client import session_not_found
 from perdure.store.sql.connection import Connection, Row, Rows
 from perdure.store.sql.reading import stored_questions
 from perdure.store.sql.transaction import Transaction, Write
 from perdure.store.sql.workers import worker_lost
+
+logger = logging.getLogger(__name__)
+
+SET_ASIDE_MS = 60_000
+"""How long a session is left alone that could not be read: others are not, and a repaired one goes on by itself."""
 
 
 def due_sessions(connection: Connection, flow_types: Sequence[str], limit: int, now_ms: int) -> list[tuple[int, int]]:
@@ -53,7 +59,7 @@ def next_wake(connection: Connection, flow_types: Sequence[str]) -> int | None:
 
 
 def claim(worker_id: str, flow_types: Sequence[str], limit: int, now_ms: int) -> Write[Sequence[ClaimedSession]]:
-    """SESSION_CLAIMED, unless there is nothing to claim."""
+    """SESSION_CLAIMED, unless there is nothing to claim.  What cannot be read is set aside."""
     types = tuple(flow_types)
 
     def write(transaction: Transaction) -> Sequence[ClaimedSession]:
@@ -71,9 +77,9 @@ def claim(worker_id: str, flow_types: Sequence[str], limit: int, now_ms: int) ->
                     transaction.starts(DurableWrite.SESSION_CLAIMED)
                     definitions = dict(transaction.execute("worker_definitions", (worker_id,)).fetchall())
                 tried.add(key)
-                session = _claim(transaction, worker_id, key, definitions)
+                session = _claim(transaction, worker_id, key, definitions, now_ms)
                 if session is None:
-                    skipped = True  # Somebody else writes it at this moment; perhaps there are others.
+                    skipped = True  # Somebody else writes it at this moment, or it cannot be; perhaps there are others.
                 else:
                     claimed.append(session)
         transaction.changed((session.lease.session_id for session in claimed), work=False)
@@ -111,9 +117,25 @@ def list_due(connection: Connection, flow_type: str, before_ms: int, limit: int)
     return tuple(sorted(found, key=found.__getitem__)[:limit])
 
 
-def _claim(transaction: Transaction, worker_id: str, key: int, definitions: dict[str, str]) -> ClaimedSession | None:
+def _claim(
+    transaction: Transaction, worker_id: str, key: int, definitions: dict[str, str], now_ms: int
+) -> ClaimedSession | None:
     row = transaction.execute("session_claim", (worker_id, key)).fetchone()
-    return None if row is None else _claimed(transaction.connection, worker_id, key, definitions, row)
+    if row is None:
+        return None
+    try:
+        return _claimed(transaction.connection, worker_id, key, definitions, row)
+    except Unreadable as error:
+        # One session that nobody can run must not keep everybody from all others.
+        logger.error(
+            "%s cannot be read (%s), so the session stands still, and is tried again in %d s; restore the database "
+            "from a backup, or delete the session",
+            error.where,
+            error.reason,
+            SET_ASIDE_MS // 1000,
+        )
+        transaction.execute("session_set_aside", (key, now_ms + SET_ASIDE_MS))
+        return None
 
 
 def _claimed(connection: Connection, worker_id: str, key: int, definitions: dict[str, str], row: Row) -> ClaimedSession:

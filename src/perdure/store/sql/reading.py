@@ -75,7 +75,7 @@ def _snapshot(row: Row, where: str, connection: Connection, session_id: str) -> 
     pending = connection.execute("interrupts_pending", (key,))
     state = SessionState(connection, key, session_id, app_name, user_id)
     tokens_in, tokens_out, model_calls, created, updated, queued, served, lost, *turn_row = rest
-    turn = None if turn_row[0] is None else rows.turn_info(turn_row, f"{where}, turn {turn_row[0]!r}")
+    turn = None if turn_row[0] is None else rows.read_row(rows.turn_info, turn_row, f"{where}, turn {turn_row[0]!r}")
     error: ErrorInfo | None = error_from_json(blocked, where)
     if error is None and turn is not None and turn.status is TurnStatus.FAILED:
         error = turn.error
@@ -87,7 +87,8 @@ def _snapshot(row: Row, where: str, connection: Connection, session_id: str) -> 
         status=SessionStatus(status),
         turn=turn,
         pending_interrupts=tuple(
-            rows.interrupt(one, f"{where}, interrupt {one[0]!r}", connection) for one in pending.fetchall()
+            rows.read_row(rows.interrupt, one, f"{where}, interrupt {one[0]!r}", connection)
+            for one in pending.fetchall()
         ),
         queued_messages=queued,
         usage=Usage(input_tokens=tokens_in, output_tokens=tokens_out, model_calls=model_calls),

@@ -120,7 +120,7 @@ class SessionState:
         """The session's own keys."""
         state: JsonObject = {}
         for name, value in self._own.fetchall():
-            where = f"session {self._session_id}, state {name!r}"
+            where = f"session {self._session_id!r}, state {name!r}"
             state[name] = from_json(load(self._connection, value, where), where)
         return state
 

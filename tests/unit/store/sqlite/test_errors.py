@@ -37,6 +37,7 @@ from perdure.errors import (
 )
 from perdure.session.model import UserMessage
 from perdure.store.base import SessionFilter
+from perdure.store.sql.claims import SET_ASIDE_MS
 from perdure.store.sqlite import SqliteStore
 from perdure.store.sqlite.errors import translate
 from perdure.store.sqlite.schema import SCHEMA_VERSION
@@ -224,19 +225,46 @@ def test_a_write_to_a_read_only_database_is_read_only(tmp_path: Path) -> None:
         ("UPDATE inbox SET content = 'nonsense'", "inbox item"),
     ],
 )
-async def test_rows_that_make_no_sense_stop_a_claim_and_name_the_place(
-    store: SqliteStore, path: Path, change: str, where: str
+async def test_rows_that_make_no_sense_keep_a_claim_from_their_session_only_and_name_the_place(
+    store: SqliteStore, path: Path, caplog: pytest.LogCaptureFixture, change: str, where: str
 ) -> None:
     owner = await open_turn(store)
     await owner.ask()
     await store.accept_message("s", "t2", text_message(), request(), NOW)
     await owner.release()
     _change(path, change)
+    await store.create_session(new_session("other"), ("t1", text_message()), request(), NOW + 1)
+    before = await store.read_ownership("s")
+    (claimed,) = await store.claim("w1", [FLOW], 1, NOW + 1)
+    assert claimed.lease.session_id == "other"
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert "'s'" in line
+    assert where in line
+    after = await store.read_ownership("s")
+    assert (after.owner, after.fence) == (None, before.fence + 1), "and whoever owned it before owns it no more"
     with pytest.raises(StoreCorrupt) as caught:
-        await store.claim("w1", [FLOW], 1, NOW)
+        await store.adopt("w1", "s", NOW)
     assert where in str(caught.value.where)
     assert "'s'" in str(caught.value.where)
     assert caught.value.address == store.address
+
+
+async def test_a_session_that_could_not_be_read_is_tried_again_after_a_while(store: SqliteStore, path: Path) -> None:
+    owner = await open_turn(store)
+    await owner.ask()
+    await store.accept_message("s", "t2", text_message(), request(), NOW)
+    await owner.release()
+    connection = sqlite3.connect(path)
+    ((whole,),) = connection.execute("SELECT request FROM calls").fetchall()
+    connection.close()
+    _change(path, "UPDATE calls SET request = '{}'")
+    assert await store.claim("w1", [FLOW], 1, NOW) == ()
+    _change(path, f"UPDATE calls SET request = '{whole}'")
+    later = NOW + SET_ASIDE_MS
+    assert await store.next_wake_ms([FLOW]) == later
+    assert await store.claim("w1", [FLOW], 1, later - 1) == ()
+    (claimed,) = await store.claim("w1", [FLOW], 1, later)
+    assert (claimed.lease.session_id, claimed.lost, len(claimed.calls)) == ("s", 0, 1)
 
 
 async def test_rows_that_make_no_sense_stop_a_read_and_name_the_place(store: SqliteStore, path: Path) -> None:
