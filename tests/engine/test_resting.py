@@ -127,3 +127,15 @@ async def test_a_message_behind_its_workers_end_is_answered_by_another(world: Wo
                 after = await ownership(engine)
                 assert after.fence > before.fence
                 assert set(world.doers("begin s c2")) == {second.pid}
+
+
+async def test_messages_at_the_moment_at_which_it_is_given_up(world: World) -> None:
+    """Whoever gives a session up and whoever sends a message meet in the store: one of them sees the other."""
+    flow = world.flow()
+    options = WorkerOptions(linger=timedelta(milliseconds=6))
+    async with world.engine(flow, options=options) as engine, engine.worker(), world.engine() as elsewhere:
+        clients = [AgentSessionClient(engine, flow), AgentSessionClient(elsewhere, "Play")]
+        await begin(clients[0])
+        for number in range(2, 26):
+            await asyncio.sleep(number % 12 / 1000)
+            assert number_of(await say(clients[number % 2], "model")) == number

@@ -8,8 +8,9 @@ from temporalio.client import WorkflowExecutionStatus
 from tests.support.play import Play, PlayCall
 from tests.temporal.conftest import BRIEFLY, Playhouse, events_of, workflow_of
 
-from perdure import AgentSessionClient, SessionStatus, TurnStatus
+from perdure import AgentSessionClient, Engine, SessionStatus, TurnStatus
 from perdure.engine.temporal.host import TAKE_ALONG
+from perdure.engine.temporal.wire import POKE, REPORT
 
 SECRET = "the customer's secret"
 BIG = SECRET * 50_000
@@ -117,3 +118,31 @@ async def test_a_long_history_is_cut_at_quiet_points_and_the_session_does_not_no
             run_id = events[0].workflow_execution_started_event_attributes.continued_execution_run_id
     assert runs >= 3
     assert adoptions <= 3, "what begins another run leaves the session where it is"
+
+
+async def test_a_message_to_a_session_that_a_worker_keeps_is_not_signalled(house: Playhouse) -> None:
+    """The worker hears of it from the store; nothing is adopted or looked at, and the workflow is told what came of it."""
+
+    async def script(play: Play) -> None:
+        await play.model("m")
+        play.say("done")
+
+    flow = house.flow(script)
+    async with house.engine(flow) as engine, engine.worker():
+        client = AgentSessionClient(engine, flow)
+        await client.start_session("s", "hello")
+        await client.wait("s", timeout=60)
+        for _ in range(5):
+            await client.send_user_message("s", "and")
+            await client.wait("s", timeout=60)
+        while REPORT not in (signals := await signals_to(engine)):
+            await asyncio.sleep(0.01)
+        events = await events_of(engine, "s")
+    ordered = [event.activity_task_scheduled_event_attributes.activity_type.name for event in events]
+    assert (signals.count(POKE), ordered.count("Adopt"), ordered.count("Look")) == (1, 1, 0)
+
+
+async def signals_to(engine: Engine) -> list[str]:
+    """The names of the signals in the history of a session."""
+    events = await events_of(engine, "s")
+    return [event.workflow_execution_signaled_event_attributes.signal_name for event in events]
