@@ -121,7 +121,7 @@ async def test_a_long_history_is_cut_at_quiet_points_and_the_session_does_not_no
 
 
 async def test_a_message_to_a_session_that_a_worker_keeps_is_not_signalled(house: Playhouse) -> None:
-    """The worker hears of it from the store; nothing is adopted or looked at, and the workflow is told what came of it."""
+    """It hears of it from the store: nothing is adopted or looked at, and the workflow is told what came of it."""
 
     async def script(play: Play) -> None:
         await play.model("m")
@@ -135,7 +135,7 @@ async def test_a_message_to_a_session_that_a_worker_keeps_is_not_signalled(house
         for _ in range(5):
             await client.send_user_message("s", "and")
             await client.wait("s", timeout=60)
-        while REPORT not in (signals := await signals_to(engine)):
+        while REPORT not in (signals := await signals_to(engine)):  # noqa: ASYNC110 - Temporal tells nobody
             await asyncio.sleep(0.01)
         events = await events_of(engine, "s")
     ordered = [event.activity_task_scheduled_event_attributes.activity_type.name for event in events]
