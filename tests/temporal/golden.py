@@ -129,6 +129,16 @@ class Scenes:
         async with self.engine() as engine, engine.worker():
             await self._say(engine, name, "instant slow read slow write par moody")
 
+    async def a_conversation(self, name: str) -> None:
+        """Several turns, between which the session rests with its worker."""
+        async with self.engine() as engine, engine.worker():
+            client = await self._say(engine, name, "instant")
+            for text in ("instant", "slow read", "ask", "instant"):
+                await client.send_user_message(name, text)
+                for asked in (await client.wait(name, timeout=30)).pending_interrupts:
+                    await client.resolve_interrupt(name, asked.interrupt_id, approved=True)
+                await client.wait(name, timeout=30)
+
     async def a_failure(self, name: str) -> None:
         async with self.engine() as engine, engine.worker():
             await self._say(engine, name, "read fail")
@@ -194,8 +204,8 @@ class Scenes:
 
 
 def scenes(stage: Scenes) -> dict[str, Callable[[str], Awaitable[None]]]:
-    names = ("a_turn", "a_failure", "answers", "questions", "a_deadline", "a_cancel", "a_new_worker", "a_long_one")
-    return {name: getattr(stage, name) for name in names}
+    names = ("a_turn", "a_conversation", "a_failure", "answers", "questions", "a_deadline", "a_cancel", "a_new_worker")
+    return {name: getattr(stage, name) for name in (*names, "a_long_one")}
 
 
 async def history_of(stage: Scenes, name: str) -> str:

@@ -43,4 +43,4 @@ async def test_a_workflow_that_does_something_else_is_found_out() -> None:
 
 
 def test_there_is_a_history_for_each_scene() -> None:
-    assert len(FILES) >= 8
+    assert len(FILES) >= 9
