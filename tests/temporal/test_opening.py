@@ -181,7 +181,10 @@ async def test_a_port_of_another_protocol(
     async with speaking(http, context if encrypted else None) as target:
         with pytest.raises(EngineUnavailable, match="does not speak Temporal's protocol"):
             await engine_at(target, tmp_path, TemporalOptions(tls=tls, connect_timeout=PATIENT)).open()
-    assert len(tries) == 1
+    # Of the same answer Temporal's client sometimes tells only that the connection was closed, which may pass.
+    *before, last = [error for error in tries if isinstance(error, EngineUnavailable)]
+    assert not last.retryable
+    assert all(error.retryable and "operation was canceled" in error.message for error in before)
 
 
 # ---------------------------------------------------------------- a store that was moved
