@@ -85,7 +85,7 @@ def adapt(raw: Raw) -> None:
     raw.adapters.register_loader("text", _TextLoader)
 
 
-def in_transaction(raw: Raw, begin: bytes, work: Callable[[], T]) -> T:
+def in_transaction(raw: Raw, begin: bytes, work: Callable[[PostgresConnection], T]) -> T:
     """Runs ``work`` in a transaction, with statements sent ahead of their answers.  What it does not commit is undone.
 
     Whatever goes wrong, the connection is outside of any transaction afterwards, unless it is broken.
@@ -97,10 +97,10 @@ def in_transaction(raw: Raw, begin: bytes, work: Callable[[], T]) -> T:
     failure: BaseException | None = None
     found: list[T] = []
     try:
-        with raw.pipeline():
+        with raw.pipeline() as pipeline:
             try:
                 raw.execute(begin)
-                found.append(work())
+                found.append(work(PostgresConnection(raw, pipeline)))
             except BaseException as error:  # noqa: BLE001  # raised again below, where the pipeline has ended in order
                 failure = error
     except psycopg.Error as error:
@@ -113,15 +113,44 @@ def in_transaction(raw: Raw, begin: bytes, work: Callable[[], T]) -> T:
     return found[0]
 
 
+class _Expected:
+    """What a statement of a pipeline finds.
+
+    Whoever asks for it has the server take all up to here for said (a sync), so that it knows that it waits for us: a
+    process that stands still then is idle in a transaction, which the server ends after a while, and its locks with it.
+    """
+
+    __slots__ = ("_cursor", "_pipeline")
+
+    def __init__(self, cursor: psycopg.Cursor[tuple[Any, ...]], pipeline: psycopg.Pipeline) -> None:
+        self._cursor = cursor
+        self._pipeline = pipeline
+
+    def fetchone(self) -> Any:
+        self._get()
+        return self._cursor.fetchone()
+
+    def fetchall(self) -> list[Any]:
+        self._get()
+        return self._cursor.fetchall()
+
+    def _get(self) -> None:
+        if self._cursor.pgresult is None:
+            self._pipeline.sync()
+
+
 class PostgresConnection:
     """See ``perdure.store.sql.connection.Connection``.
+
+    Args:
+        pipeline: in which statements are sent; ``None``: each is waited for.
 
     Attributes:
         raw: what it works on.
         writes: how many statements changed something, or tried to.
     """
 
-    __slots__ = ("raw", "writes")
+    __slots__ = ("_pipeline", "raw", "writes")
 
     deletions = (
         "fence_floor_raise",
@@ -140,14 +169,16 @@ class PostgresConnection:
         "delete_session",
     )
 
-    def __init__(self, raw: Raw) -> None:
+    def __init__(self, raw: Raw, pipeline: psycopg.Pipeline | None = None) -> None:
         self.raw = raw
+        self._pipeline = pipeline
         self.writes = 0
 
     def execute(self, name: str, facts: Sequence[Fact] = ()) -> Rows:
         if name in _WRITES:
             self.writes += 1
-        return self.raw.execute(_TEXTS[name], facts, prepare=False if name in _PLANNED_ANEW else None)
+        cursor = self.raw.execute(_TEXTS[name], facts, prepare=False if name in _PLANNED_ANEW else None)
+        return cursor if self._pipeline is None else _Expected(cursor, self._pipeline)
 
     def executemany(self, name: str, rows: Sequence[Sequence[Fact]]) -> None:
         for facts in rows:

@@ -79,8 +79,8 @@ class PostgresReader:
             with self._watch.over(raw):
                 return read(PostgresConnection(raw))
 
-        def work() -> T:
-            found = read(PostgresConnection(raw))
+        def work(connection: PostgresConnection) -> T:
+            found = read(connection)
             raw.execute("COMMIT")
             return found
 

@@ -188,11 +188,10 @@ class PostgresWriter(Writer):
     # ------------------------------------------------------------ one run
 
     def _try(self, raw: Raw, jobs: Sequence[Job[Any]], attempt: _Attempt) -> bool:
-        connection = PostgresConnection(raw)
         try:
             with self._watch.over(raw):
                 self._take_answer(raw)
-                in_transaction(raw, b"BEGIN", lambda: self._transact(connection, jobs, attempt))
+                in_transaction(raw, b"BEGIN", lambda connection: self._transact(connection, jobs, attempt))
         except _Spoiled:
             return len(jobs) == 1
         self.commits += attempt.ended

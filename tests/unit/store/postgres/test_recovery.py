@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
@@ -16,11 +17,12 @@ from tests.unit.store.postgres.conftest import OpenStore
 
 from perdure.errors import LeaseLost, StoreError, StoreUnavailable
 from perdure.store.base import Change
-from perdure.store.postgres import LeaseRules, PostgresStore, notices
+from perdure.store.postgres import LeaseRules, PostgresStore, notices, schema
 from perdure.store.postgres.connection import Raw
 from perdure.store.postgres.watch import _shut_down
 from perdure.store.postgres.writer import PostgresWriter
 from perdure.store.sql.changes import ANYTHING
+from perdure.store.sql.transaction import Transaction
 
 # ---------------------------------------------------------------- a transaction whose end is not heard of
 
@@ -298,3 +300,25 @@ async def test_a_connection_is_not_kept_waiting_by_one_that_stands_still(
     with pytest.raises(psycopg.Error, match="idle-in-transaction"):
         stopped.execute("COMMIT")
     stopped.close()
+
+
+async def test_a_process_that_stands_still_while_it_writes_holds_nobody_up(
+    open_store: OpenStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may have been stopped anywhere, also between two statements that are sent together."""
+    monkeypatch.setattr(schema, "IDLE_TIMEOUT_MS", 300)
+    still, other = await open_store(), await open_store()
+    owner = await open_turn(other)
+    stands, goes_on = threading.Event(), threading.Event()
+
+    def write(transaction: Transaction) -> str:
+        (found,) = transaction.execute("session_key", ("s",)).fetchall()
+        stands.set()
+        goes_on.wait()
+        return f"written {len(found)}"
+
+    standing = asyncio.ensure_future(still._submit(write, "s"))
+    await asyncio.to_thread(stands.wait)
+    await owner.commit(turn_id="t1", messages=(message(0),))
+    goes_on.set()
+    assert await standing == "written 1"
