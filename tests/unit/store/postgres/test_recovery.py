@@ -322,3 +322,26 @@ async def test_a_process_that_stands_still_while_it_writes_holds_nobody_up(
     await owner.commit(turn_id="t1", messages=(message(0),))
     goes_on.set()
     assert await standing == "written 1"
+
+
+async def test_a_process_that_stands_still_while_it_sends_holds_nobody_up_for_long(
+    open_store: OpenStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To the server it is at work: what it has sent is not said to be all.  Whoever has the store open ends it."""
+    monkeypatch.setattr(notices, "SAFETY_POLL", 0.5)
+    still, other = await open_store(), await open_store()
+    owner = await open_turn(other)
+    stands, goes_on = threading.Event(), threading.Event()
+
+    def write(transaction: Transaction) -> str:
+        (found,) = transaction.execute("session_key", ("s",)).fetchall()
+        transaction.execute("session_key", ("s",))
+        stands.set()
+        goes_on.wait()
+        return f"written {len(found)}"
+
+    standing = asyncio.ensure_future(still._submit(write, "s"))
+    await asyncio.to_thread(stands.wait)
+    await owner.commit(turn_id="t1", messages=(message(0),))
+    goes_on.set()
+    assert await standing == "written 1"
