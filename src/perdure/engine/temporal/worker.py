@@ -156,13 +156,14 @@ class TemporalWorker(EngineWorker):
                 known = report is None or await self._link.report(host.session_id, report)
                 if host.left_unseen:
                     await self._link.poke(host.session_id, host.flow_type, host.lease.fence)
+                elif not (known or host.released):
+                    # Somebody ended the workflow.  Another one begins, and finds the session here, with what it runs.
+                    await self._link.poke(host.session_id, host.flow_type)
             except EngineError as error:
                 failures += 1
                 self._trouble.met(f"reporting on session {host.session_id}", error)
                 await asyncio.sleep(pause_after(failures, LONGEST_PAUSE))
             else:
-                if not (known or host.released):
-                    self.abandon(host)
                 return
 
     def _run_errand(self, errand: Coroutine[object, object, None]) -> None:
