@@ -115,6 +115,27 @@ async def test_j16_a_session_goes_on_whose_workflow_somebody_ended(
         assert world.lines("begin s c1.2") == ["begin s c1.2 write 1"]
 
 
+async def test_a_write_behind_the_end_of_a_resting_sessions_workflow_is_kept(world: World) -> None:
+    """The worker has the session all the time: its workflow is begun anew, and finds the write under way."""
+    flow = world.flow()
+    async with world.engine(flow) as engine, engine.worker():
+        client = AgentSessionClient(engine, flow)
+        await client.start_session("s", "model")
+        await client.wait("s", timeout=30)
+        ended = workflow_of(engine, "s")
+        await ended.terminate()
+        await client.send_user_message("s", "model write:door")
+        await world.reached("at door")
+        while (await ended.describe()).status is not WorkflowExecutionStatus.RUNNING:  # noqa: ASYNC110 - Temporal tells nobody
+            await asyncio.sleep(0.01)
+        await asked_for(engine, "s", "CallSingleAttemptTool")
+        world.open("door")
+        assert (await client.wait("s", timeout=60)).status is SessionStatus.IDLE
+        stored = await read_stored(client, "s")
+        check_rules(stored, world)
+        assert [step for step in stored.shape() if step.startswith("Call")] == ["CallSingleAttemptTool succeeded"]
+
+
 async def test_a_session_that_is_deleted_leaves_nothing_running(world: World) -> None:
     flow = world.flow()
     async with world.engine(flow) as engine, engine.worker():
