@@ -8,7 +8,9 @@ PIP    := PIP_ROOT_USER_ACTION=ignore $(BIN)/python -m pip install -qq --disable
 CODE   := $(wildcard src tests examples bench)
 FAST   := $(wildcard tests/unit tests/invariants)
 # A process per core, each with servers of its own; a file's tests stay together, because they share what is slow to start.
-PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses=4 --dist=loadfile
+# One process, if time does not matter and nothing else is to disturb a test:  make test JOBS=0
+JOBS   ?= auto
+PYTEST := $(BIN)/python -m pytest -n $(JOBS) --maxprocesses=4 --dist=loadfile
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test check bench docs clean
