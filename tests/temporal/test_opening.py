@@ -14,10 +14,20 @@ from pathlib import Path
 
 import pytest
 from temporalio.client import Client
+from tests.support.play import Play
 from tests.support.temporal_server import TemporalServer, running_server
 from tests.temporal.conftest import Playhouse, link_of
 
-from perdure import Engine, EngineUnavailable, StoreMismatch, TemporalOptions, TemporalTls, open_engine
+from perdure import (
+    AgentSessionClient,
+    Engine,
+    EngineUnavailable,
+    SessionStatus,
+    StoreMismatch,
+    TemporalOptions,
+    TemporalTls,
+    open_engine,
+)
 from perdure.engine.temporal import link
 from perdure.engine.temporal.options import TemporalAddress
 from perdure.engine.temporal.reaching import try_to_connect
@@ -185,6 +195,57 @@ async def test_a_port_of_another_protocol(
     *before, last = [error for error in tries if isinstance(error, EngineUnavailable)]
     assert not last.retryable
     assert all(error.retryable and "operation was canceled" in error.message for error in before)
+
+
+# ---------------------------------------------------------------- over TLS
+
+
+@asynccontextmanager
+async def behind_tls(server: TemporalServer, context: ssl.SSLContext) -> AsyncIterator[str]:
+    """A place where a server speaks TLS."""
+    host, port = server.target.rsplit(":", 1)
+
+    async def carry(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+        while data := await source.read(65_536):
+            sink.write(data)
+            await sink.drain()
+        sink.close()
+
+    async def both_ways(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        inner_reader, inner_writer = await asyncio.open_connection(host, int(port))
+        try:
+            await asyncio.gather(carry(reader, inner_writer), carry(inner_reader, writer))
+        finally:
+            inner_writer.close()
+
+    async with speaking(both_ways, context) as target:
+        yield target
+
+
+@pytest.mark.parametrize("mutual", [False, True], ids=["its certificate", "both certificates"])
+async def test_a_session_over_tls(
+    house: Playhouse, tmp_path: Path, certificate: Path, context: ssl.SSLContext, mutual: bool
+) -> None:
+    both = certificate.read_bytes()  # noqa: ASYNC240 - it is small
+    tls = TemporalTls(server_root_ca=both)
+    if mutual:
+        context.load_verify_locations(certificate)
+        context.verify_mode = ssl.CERT_REQUIRED
+        tls = TemporalTls(server_root_ca=both, client_cert=both, client_key=both)
+
+    async def script(play: Play) -> None:
+        play.say("done")
+
+    flow = house.flow(script)
+    options = TemporalOptions(prefix=house.prefix, tls=tls, api_key="secret")
+    async with (
+        behind_tls(house.server, context) as target,
+        open_engine(f"temporal://{target}/default", store=house.store, flows=[flow], temporal=options) as engine,
+        engine.worker(),
+    ):
+        client = AgentSessionClient(engine, flow)
+        await client.start_session("s", "hello")
+        assert (await client.wait("s", timeout=30)).status is SessionStatus.IDLE
 
 
 # ---------------------------------------------------------------- a store that was moved
