@@ -300,15 +300,16 @@ WHERE open_turn_key IS NOT NULL AND flow_type = ANY ($1::text[]) AND owner IS NU
 ORDER BY session_key FOR UPDATE;
 
 -- name: still_there
--- Whether the server answers.  On the way it ends the sessions of this user that others wait for, and that have waited
--- for their own process for three seconds: one that was stopped while it sent its statements is not idle to the server.
+-- Whether the server answers.  On the way it ends those writers of this store that somebody waits for, and that have
+-- waited for their own process for three seconds: one that was stopped while it sent is not idle to the server.
 SELECT count(pg_terminate_backend(still.pid)) >= 0
 FROM pg_stat_activity AS waiting
 CROSS JOIN LATERAL unnest(pg_blocking_pids(waiting.pid)) AS blocking (pid)
 JOIN pg_stat_activity AS still ON still.pid = blocking.pid
-WHERE waiting.wait_event_type = 'Lock' AND waiting.usename = current_user AND waiting.datname = current_database()
-  AND still.usename = current_user AND still.state = 'active' AND still.wait_event = 'ClientRead'
-  AND still.query !~* '^\s*copy' AND still.query_start < clock_timestamp() - interval '3 seconds';
+WHERE waiting.wait_event_type = 'Lock' AND still.datname = current_database() AND still.usename = current_user
+  AND still.state = 'active' AND still.wait_event = 'ClientRead'
+  AND still.query !~* '^\s*copy' AND still.query_start < clock_timestamp() - interval '3 seconds'
+  AND EXISTS (SELECT 1 FROM pg_locks AS held WHERE held.pid = still.pid AND held.relation = 'sessions'::regclass);
 
 -- name: writer_mark
 -- A transaction begins: its number is on disk if and only if all of it is.  The row stays locked until it has ended.

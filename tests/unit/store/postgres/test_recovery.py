@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
@@ -302,17 +303,21 @@ async def test_a_connection_is_not_kept_waiting_by_one_that_stands_still(
     stopped.close()
 
 
-async def test_a_process_that_stands_still_while_it_writes_holds_nobody_up(
-    open_store: OpenStore, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("sending", [False, True], ids=["behind an answer", "while it sends"])
+async def test_a_process_that_stands_still_in_a_write_holds_nobody_up_for_long(
+    open_store: OpenStore, monkeypatch: pytest.MonkeyPatch, sending: bool
 ) -> None:
-    """It may have been stopped anywhere, also between two statements that are sent together."""
+    """Behind an answer the server sees that it does nothing.  What sends seems to be at work: others end it."""
     monkeypatch.setattr(schema, "IDLE_TIMEOUT_MS", 300)
+    monkeypatch.setattr(notices, "SAFETY_POLL", 0.5 if sending else 3600.0)
     still, other = await open_store(), await open_store()
     owner = await open_turn(other)
     stands, goes_on = threading.Event(), threading.Event()
 
     def write(transaction: Transaction) -> str:
         (found,) = transaction.execute("session_key", ("s",)).fetchall()
+        if sending:
+            transaction.execute("session_key", ("s",))
         stands.set()
         goes_on.wait()
         return f"written {len(found)}"
@@ -324,24 +329,24 @@ async def test_a_process_that_stands_still_while_it_writes_holds_nobody_up(
     assert await standing == "written 1"
 
 
-async def test_a_process_that_stands_still_while_it_sends_holds_nobody_up_for_long(
-    open_store: OpenStore, monkeypatch: pytest.MonkeyPatch
+async def test_a_transaction_of_another_program_is_left_alone(
+    open_store: OpenStore, backend: PostgresBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """To the server it is at work: what it has sent is not said to be all.  Whoever has the store open ends it."""
-    monkeypatch.setattr(notices, "SAFETY_POLL", 0.5)
-    still, other = await open_store(), await open_store()
-    owner = await open_turn(other)
-    stands, goes_on = threading.Event(), threading.Event()
-
-    def write(transaction: Transaction) -> str:
-        (found,) = transaction.execute("session_key", ("s",)).fetchall()
-        transaction.execute("session_key", ("s",))
-        stands.set()
-        goes_on.wait()
-        return f"written {len(found)}"
-
-    standing = asyncio.ensure_future(still._submit(write, "s"))
-    await asyncio.to_thread(stands.wait)
-    await owner.commit(turn_id="t1", messages=(message(0),))
-    goes_on.set()
-    assert await standing == "written 1"
+    """It may be of the same user, in the same database, and as slow as it likes."""
+    store = await open_store()
+    theirs: list[Raw] = [store._database.connect() for _ in range(2)]
+    slow, waiting = theirs
+    key = "SELECT pg_advisory_xact_lock(4711)"
+    with slow.pipeline():
+        slow.execute("BEGIN")
+        slow.execute(key).fetchone()
+        blocked = asyncio.get_running_loop().run_in_executor(None, lambda: waiting.execute(key))
+        deadline = time.monotonic() + 4
+        while time.monotonic() < deadline:  # longer than anybody of ours may stand still
+            await store._notices._ask("still_there")
+            await asyncio.sleep(0.2)
+        assert not blocked.done()
+        slow.execute("COMMIT")
+    await blocked
+    for connection in theirs:
+        connection.close()
