@@ -6,14 +6,16 @@ import asyncio
 from datetime import timedelta
 
 import pytest
+from temporalio import activity
 from tests.support.play import Play, PlayCall
-from tests.temporal.conftest import Playhouse
+from tests.temporal.conftest import Playhouse, link_of
 
 from perdure import AgentSessionClient, SessionStatus
 from perdure.engine.temporal import host
 from perdure.engine.temporal.host import HostedSession
+from perdure.engine.temporal.wire import ADOPT
 from perdure.faults import DurableWrite
-from perdure.store.base import Lease, SessionWrite
+from perdure.store.base import Lease, Ownership, SessionWrite
 
 
 async def test_j15_what_is_being_written_when_a_session_is_taken_is_reported_once(
@@ -53,3 +55,65 @@ async def test_j15_what_is_being_written_when_a_session_is_taken_is_reported_onc
         client = AgentSessionClient(engine, flow)
         await client.start_session("s", "go")
         assert (await client.wait("s", timeout=30)).status is SessionStatus.IDLE
+
+
+async def test_an_adoption_that_a_process_slept_over_takes_nothing_from_the_worker_that_has_the_session(
+    house: Playhouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a stopped process finds in its sockets when it goes on was given to another one long ago."""
+    asleep, awake, late = asyncio.Event(), asyncio.Event(), asyncio.Event()
+    beat = activity.heartbeat
+
+    def heartbeat() -> None:
+        info = activity.info()
+        if awake.is_set() or (info.activity_type, info.attempt) != (ADOPT, 1):
+            beat()
+
+    monkeypatch.setattr(activity, "heartbeat", heartbeat)
+    begun = 0
+    reading, done = asyncio.Event(), asyncio.Event()
+
+    async def script(play: Play) -> None:
+        async def look(call_id: str, attempt: int) -> object:
+            nonlocal begun
+            begun += 1
+            reading.set()
+            await done.wait()
+            return "seen"
+
+        await play.model("first")
+        await play.tools("first", {"r": PlayCall("look", look)})
+        play.say("done")
+
+    flow = house.flow(script)
+    async with house.engine(flow) as sleeper, sleeper.worker():
+        read_ownership, waits_for = sleeper.store.read_ownership, link_of(sleeper).waits_for
+
+        async def sleep_over_it(session_id: str) -> Ownership:
+            if not asleep.is_set() and activity.in_activity():
+                asleep.set()
+                await awake.wait()
+            return await read_ownership(session_id)
+
+        async def say_so(attempt: bytes) -> bool:
+            waited_for = await waits_for(attempt)
+            if awake.is_set() and not waited_for:
+                late.set()
+            return waited_for
+
+        monkeypatch.setattr(sleeper.store, "read_ownership", sleep_over_it)
+        monkeypatch.setattr(link_of(sleeper), "waits_for", say_so)
+        client = AgentSessionClient(sleeper, flow)
+        await client.start_session("s", "go")
+        await asyncio.wait_for(asleep.wait(), 30)
+        async with house.engine(flow) as other, other.worker():
+            await asyncio.wait_for(reading.wait(), 30)
+            before = await read_ownership("s")
+            awake.set()
+            await asyncio.wait_for(late.wait(), 30)
+            await client.start_session("another", None)  # The stale adoption is over by the end of a few writes.
+            await client.delete_session("another")
+            assert await read_ownership("s") == before
+            done.set()
+            assert (await client.wait("s", timeout=30)).status is SessionStatus.IDLE
+    assert begun == 1

@@ -403,8 +403,14 @@ class SessionStore(Protocol):
         """
         ...
 
-    async def adopt(self, worker_id: str, session_id: str, now_ms: int) -> ClaimedSession:
+    async def adopt(self, worker_id: str, session_id: str, fence: int, now_ms: int) -> ClaimedSession | None:
         """Takes one session, whether or not it has something to do and whoever owns it; that owner loses its lease.
+
+        Args:
+            fence: the session's, as it was read before it was decided that this worker takes it.
+
+        Returns:
+            ``None`` if the session was taken or given up since then, so that the decision is out of date.
 
         Raises:
             SessionNotFound

@@ -207,9 +207,11 @@ async def test_closing_under_an_owner_with_something_to_do_is_left_to_it_or_to_t
 
 async def test_ownership_says_who_has_a_session_and_which_leases_are_void(store: SqlStore) -> None:
     await store.create_session(new_session("s"), None, request(), NOW)
-    assert (await store.read_ownership("s")).owner is None
+    nobody = await store.read_ownership("s")
+    assert nobody.owner is None
     await store.register_worker(worker("w1"), NOW)
-    claimed = await store.adopt("w1", "s", NOW)
+    claimed = await store.adopt("w1", "s", nobody.fence, NOW)
+    assert claimed is not None
     assert await store.read_ownership("s") == Ownership(FLOW, "w1", claimed.lease.fence)
     await store.commit(claimed.lease, SessionWrite(kinds=(), release=True), NOW)
     assert await store.read_ownership("s") == Ownership(FLOW, None, claimed.lease.fence)

@@ -15,7 +15,7 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
 from perdure.engine.temporal.host import HostedSession
-from perdure.engine.temporal.joining import AttemptOver, HostGone
+from perdure.engine.temporal.joining import AttemptOver, AttemptStale, HostGone
 from perdure.engine.temporal.wire import (
     ADOPT,
     ATTEMPT_FAILED,
@@ -46,10 +46,14 @@ REFUSAL_PAUSE = timedelta(seconds=0.2)
 class Hosting(Protocol):
     """The worker, as its activities see it."""
 
-    async def adopt(self, session_id: str) -> HostedSession:
+    async def adopt(self, session_id: str, attempt: bytes) -> HostedSession:
         """Takes a session, or keeps one that this worker still has.
 
+        Args:
+            attempt: the token of the attempt that asks for it.
+
         Raises:
+            AttemptStale: nobody waits for that attempt any more; nothing was taken.
             SessionNotFound
             PerdureError: not now, or not here.
         """
@@ -100,7 +104,9 @@ class SessionActivities:
             )
         async with _beating():
             try:
-                host = await self._hosting.adopt(order.session_id)
+                host = await self._hosting.adopt(order.session_id, activity.info().task_token)
+            except AttemptStale:
+                raise _unheard("the session was offered to another worker meanwhile") from None
             except SessionNotFound as error:
                 raise ApplicationError(error.message, type=SESSION_GONE, non_retryable=True, category=_BENIGN) from None
             except PerdureError as error:

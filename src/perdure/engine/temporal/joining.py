@@ -13,6 +13,10 @@ class HostGone(Exception):
     """This worker does not have the session any more."""
 
 
+class AttemptStale(Exception):
+    """The server does not wait for this attempt any more: it came out of a socket late."""
+
+
 class AttemptOver(Exception):
     """An attempt of a call failed, and after a pause there is to be another one."""
 

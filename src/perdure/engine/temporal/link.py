@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
-from temporalio.client import Client, WorkflowExecutionStatus, WorkflowHandle
+from temporalio.client import AsyncActivityCancelledError, Client, WorkflowExecutionStatus, WorkflowHandle
 from temporalio.common import WorkflowIDConflictPolicy
 from temporalio.service import RPCError, RPCStatusCode
 
@@ -121,6 +121,24 @@ class TemporalLink:
                 return False
             raise translate(error, self.client) from error
         return found.status is WorkflowExecutionStatus.RUNNING
+
+    async def waits_for(self, attempt: bytes) -> bool:
+        """Whether the server still waits for an attempt of an activity, given by its token.
+
+        A process that stood still finds attempts in its sockets that were given to others long ago.
+
+        Raises:
+            EngineError
+        """
+        try:
+            await self.client.get_async_activity_handle(task_token=attempt).heartbeat(rpc_timeout=SIGNAL_TIMEOUT)
+        except AsyncActivityCancelledError:
+            return False
+        except RPCError as error:
+            if error.status is RPCStatusCode.NOT_FOUND:
+                return False
+            raise translate(error, self.client) from error
+        return True
 
     async def _signal(self, session_id: str, name: str, content: object) -> bool:
         handle = self.client.get_workflow_handle(self.workflow_id(session_id))

@@ -17,6 +17,7 @@ from perdure.clock import Clock
 from perdure.engine.feed import FeedHub
 from perdure.engine.temporal.activities import BEAT, SessionActivities
 from perdure.engine.temporal.host import HostedSession
+from perdure.engine.temporal.joining import AttemptStale
 from perdure.engine.temporal.link import TemporalLink
 from perdure.engine.temporal.places import Places
 from perdure.engine.temporal.poller import Poller
@@ -76,8 +77,11 @@ class TemporalWorker(EngineWorker):
 
     # ------------------------------------------------------------ for activities
 
-    async def adopt(self, session_id: str) -> HostedSession:
+    async def adopt(self, session_id: str, attempt: bytes) -> HostedSession:
         """See ``activities.Hosting``."""
+        fence = (await self._store.read_ownership(session_id)).fence
+        if not await self._link.waits_for(attempt):
+            raise AttemptStale
         before = self._hosts.get(session_id)
         if before is not None and await before.still_has_it():
             return before
@@ -85,10 +89,12 @@ class TemporalWorker(EngineWorker):
             raise EngineError("this worker has as many sessions as it takes")
         worker_id = await self._membership.worker_id()
         try:
-            claimed = await self._store.adopt(worker_id, session_id, self._clock.now_ms())
+            claimed = await self._store.adopt(worker_id, session_id, fence, self._clock.now_ms())
         except LeaseLost:
             self._membership.lose()
             raise
+        if claimed is None:
+            raise EngineError("the session was taken or given up while this worker decided to take it")
         flow = self._flows.get(claimed.flow_type)
         if flow is None:
             await self._crew.free(claimed.lease)

@@ -627,8 +627,9 @@ RETURNING session_id, fence, incarnation, flow_type, user_id, turn_count, closed
 UPDATE sessions SET owner = NULL, lost = lost - 1, wake_at_ms = $2 WHERE session_key = $1;
 
 -- name: session_adopt
--- The same, whoever owns it.
-UPDATE sessions SET owner = $1, fence = fence + 1, lost = lost + 1, due_since_ms = NULL WHERE session_key = $2
+-- The same, whoever owns it, unless its fence is another by now.
+UPDATE sessions SET owner = $1, fence = fence + 1, lost = lost + 1, due_since_ms = NULL
+WHERE session_key = $2 AND fence = $3
 RETURNING session_id, fence, incarnation, flow_type, user_id, turn_count, closed, blocked, await_step_id, lost - 1,
           message_count, step_count, definition, open_turn_key;
 

@@ -88,10 +88,10 @@ def claim(worker_id: str, flow_types: Sequence[str], limit: int, now_ms: int) ->
     return write
 
 
-def adopt(worker_id: str, session_id: str) -> Write[ClaimedSession]:
-    """SESSION_CLAIMED, of one session, whoever owns it."""
+def adopt(worker_id: str, session_id: str, fence: int) -> Write[ClaimedSession | None]:
+    """SESSION_CLAIMED, of one session, whoever owns it; nothing if its fence is another by now."""
 
-    def write(transaction: Transaction) -> ClaimedSession:
+    def write(transaction: Transaction) -> ClaimedSession | None:
         # First the worker, then the session: in the order of those that take a worker out.
         if transaction.execute("worker_to_claim", (worker_id,)).fetchone() is None:
             raise worker_lost(worker_id)
@@ -101,7 +101,9 @@ def adopt(worker_id: str, session_id: str) -> Write[ClaimedSession]:
             raise session_not_found(session_id)
         transaction.starts(DurableWrite.SESSION_CLAIMED)
         definitions = dict(transaction.execute("worker_definitions", (worker_id,)).fetchall())
-        row = transaction.execute("session_adopt", (worker_id, found[0])).fetchone()
+        row = transaction.execute("session_adopt", (worker_id, found[0], fence)).fetchone()
+        if row is None:
+            return None
         transaction.changed((session_id,), work=False)
         return _claimed(transaction.connection, worker_id, found[0], definitions, row)
 

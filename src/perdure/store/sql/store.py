@@ -251,9 +251,9 @@ class SqlStore(ABC):
             return ()
         return await self._submit(claims.claim(worker_id, types, limit, now_ms))
 
-    async def adopt(self, worker_id: str, session_id: str, now_ms: int) -> ClaimedSession:
+    async def adopt(self, worker_id: str, session_id: str, fence: int, now_ms: int) -> ClaimedSession | None:
         """See ``SessionStore``."""
-        return await self._submit(claims.adopt(worker_id, session_id))
+        return await self._submit(claims.adopt(worker_id, session_id, fence))
 
     async def list_due(self, flow_type: str, before_ms: int, limit: int) -> Sequence[DueSession]:
         """See ``SessionStore``."""

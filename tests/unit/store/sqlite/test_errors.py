@@ -243,7 +243,7 @@ async def test_rows_that_make_no_sense_keep_a_claim_from_their_session_only_and_
     after = await store.read_ownership("s")
     assert (after.owner, after.fence) == (None, before.fence + 1), "and whoever owned it before owns it no more"
     with pytest.raises(StoreCorrupt) as caught:
-        await store.adopt("w1", "s", NOW)
+        await store.adopt("w1", "s", after.fence, NOW)
     assert where in str(caught.value.where)
     assert "'s'" in str(caught.value.where)
     assert caught.value.address == store.address
