@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
 
 import pytest
 from temporalio import activity
-from tests.support.play import Play, PlayCall
+from tests.support.play import Play, PlayCall, Script
 from tests.temporal.conftest import Playhouse, link_of
 
 from perdure import AgentSessionClient, SessionStatus
@@ -15,7 +16,16 @@ from perdure.engine.temporal import host
 from perdure.engine.temporal.host import HostedSession
 from perdure.engine.temporal.wire import ADOPT
 from perdure.faults import DurableWrite
-from perdure.store.base import Lease, Ownership, SessionWrite
+from perdure.store.base import ClaimedSession, Lease, Ownership, SessionWrite
+
+
+def that_looks(look: Callable[[str, int], Awaitable[object]]) -> Script:
+    async def script(play: Play) -> None:
+        await play.model("first")
+        await play.tools("first", {"r": PlayCall("look", look)})
+        play.say("done")
+
+    return script
 
 
 async def test_j15_what_is_being_written_when_a_session_is_taken_is_reported_once(
@@ -32,17 +42,12 @@ async def test_j15_what_is_being_written_when_a_session_is_taken_is_reported_onc
 
     monkeypatch.setattr(HostedSession, "_quiet", quiet_and_say_so)
 
-    async def script(play: Play) -> None:
-        async def look(call_id: str, attempt: int) -> object:
-            if attempt == 1:
-                raise ConnectionError("not yet")
-            return "seen"
+    async def look(call_id: str, attempt: int) -> object:
+        if attempt == 1:
+            raise ConnectionError("not yet")
+        return "seen"
 
-        await play.model("first")
-        await play.tools("first", {"r": PlayCall("look", look)})
-        play.say("done")
-
-    flow = house.flow(script)
+    flow = house.flow(that_looks(look))
     async with house.engine(flow) as engine, engine.worker():
         commit = engine.store.commit
 
@@ -57,10 +62,14 @@ async def test_j15_what_is_being_written_when_a_session_is_taken_is_reported_onc
         assert (await client.wait("s", timeout=30)).status is SessionStatus.IDLE
 
 
+@pytest.mark.parametrize("asked_before", [False, True])
 async def test_an_adoption_that_a_process_slept_over_takes_nothing_from_the_worker_that_has_the_session(
-    house: Playhouse, monkeypatch: pytest.MonkeyPatch
+    house: Playhouse, monkeypatch: pytest.MonkeyPatch, asked_before: bool
 ) -> None:
-    """What a stopped process finds in its sockets when it goes on was given to another one long ago."""
+    """Whether it stood still before it asked the server if it is still to adopt the session, or after.
+
+    What a stopped process finds in its sockets when it goes on was given to another one long ago.
+    """
     asleep, awake, late = asyncio.Event(), asyncio.Event(), asyncio.Event()
     beat = activity.heartbeat
 
@@ -73,36 +82,46 @@ async def test_an_adoption_that_a_process_slept_over_takes_nothing_from_the_work
     begun = 0
     reading, done = asyncio.Event(), asyncio.Event()
 
-    async def script(play: Play) -> None:
-        async def look(call_id: str, attempt: int) -> object:
-            nonlocal begun
-            begun += 1
-            reading.set()
-            await done.wait()
-            return "seen"
+    async def look(call_id: str, attempt: int) -> object:
+        nonlocal begun
+        begun += 1
+        reading.set()
+        await done.wait()
+        return "seen"
 
-        await play.model("first")
-        await play.tools("first", {"r": PlayCall("look", look)})
-        play.say("done")
-
-    flow = house.flow(script)
+    flow = house.flow(that_looks(look))
     async with house.engine(flow) as sleeper, sleeper.worker():
-        read_ownership, waits_for = sleeper.store.read_ownership, link_of(sleeper).waits_for
+        read_ownership, adopt = sleeper.store.read_ownership, sleeper.store.adopt
+        waits_for = link_of(sleeper).waits_for
 
-        async def sleep_over_it(session_id: str) -> Ownership:
-            if not asleep.is_set() and activity.in_activity():
+        async def sleep_once() -> None:
+            if not asleep.is_set():
                 asleep.set()
                 await awake.wait()
+
+        async def sleep_and_read(session_id: str) -> Ownership:
+            if activity.in_activity():
+                await sleep_once()
             return await read_ownership(session_id)
 
-        async def say_so(attempt: bytes) -> bool:
+        async def ask_late(attempt: bytes) -> bool:
             waited_for = await waits_for(attempt)
-            if awake.is_set() and not waited_for:
+            if not waited_for:
                 late.set()
             return waited_for
 
-        monkeypatch.setattr(sleeper.store, "read_ownership", sleep_over_it)
-        monkeypatch.setattr(link_of(sleeper), "waits_for", say_so)
+        async def sleep_and_adopt(worker_id: str, session_id: str, fence: int, now_ms: int) -> ClaimedSession | None:
+            await sleep_once()
+            claimed = await adopt(worker_id, session_id, fence, now_ms)
+            if claimed is None:
+                late.set()
+            return claimed
+
+        if asked_before:
+            monkeypatch.setattr(sleeper.store, "adopt", sleep_and_adopt)
+        else:
+            monkeypatch.setattr(sleeper.store, "read_ownership", sleep_and_read)
+            monkeypatch.setattr(link_of(sleeper), "waits_for", ask_late)
         client = AgentSessionClient(sleeper, flow)
         await client.start_session("s", "go")
         await asyncio.wait_for(asleep.wait(), 30)
