@@ -27,6 +27,8 @@ class DurableWrite(enum.Enum):
     """A cancel or close request."""
     SESSION_CLAIMED = "session_claimed"
     TURN_STARTED = "turn_started"
+    MESSAGES_JOINED = "messages_joined"
+    """Messages that steer left the queue and are part of the open turn."""
     MODEL_RECORDED = "model_recorded"
     MODEL_STEP_SETTLED = "model_step_settled"
     """The calls that a model step asked for become steps; interrupts are raised."""

@@ -11,11 +11,14 @@ from typing import Any
 from perdure.session.model import (
     AgentEventType,
     ErrorInfo,
+    JoinedMessage,
+    JoinedMessages,
     JsonObject,
     TurnStatus,
     Usage,
 )
 from perdure.session.runner import (
+    JOINED,
     Answer,
     AnsweredQuestion,
     Approval,
@@ -57,6 +60,8 @@ class Disk:
     """What calls asked in the middle, until it is answered."""
     asks: list[tuple[str, ToolAsked]] = field(default_factory=list)
     """All that calls of the turn asked in the middle."""
+    steering: list[JoinedMessage] = field(default_factory=list)
+    """Messages that the next model call takes along."""
     questions: dict[str, Question] = field(default_factory=dict)
     """Those that the turn waits for."""
     late: list[Question] = field(default_factory=list)
@@ -149,6 +154,16 @@ class Log:
         self.disk.model_calls.append(call)
         self.disk.usage += usage
         return call
+
+    async def join(self, key: str) -> Sequence[JoinedMessage]:
+        assert key.startswith(JOINED)
+        if not self.disk.steering:
+            return ()
+        self.disk.write()
+        joined, self.disk.steering = tuple(self.disk.steering), []
+        response = JoinedMessages(messages=joined).model_dump_json()
+        self.disk.model_calls.append(ModelCall(key, self.disk.sequence(), response, Usage(), self.disk.now_ms()))
+        return joined
 
     async def written(self) -> None:
         """Nothing: here a record is on disk when it is accepted."""

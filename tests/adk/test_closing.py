@@ -84,7 +84,13 @@ async def test_each_call_gets_the_result_of_its_record_and_the_note_tells_them_a
     disk = engine.disk
     assert disk.start is not None
     messages = engine.runner.closing_messages(
-        disk.start, disk.messages, closed, TurnStatus.FAILED, ErrorInfo(code="X", message="it broke"), 1_700_000_500_000
+        disk.start,
+        disk.messages,
+        [],
+        closed,
+        TurnStatus.FAILED,
+        ErrorInfo(code="X", message="it broke"),
+        1_700_000_500_000,
     )
     assert [message.role for message in messages] == [MessageRole.TOOL, MessageRole.USER]
     assert [message.ordinal for message in messages] == [2, 3]
@@ -119,14 +125,14 @@ async def test_a_turn_that_stored_nothing_keeps_the_user_s_words_and_state() -> 
     engine.begin(UserMessage(text="hi", state_delta={"a": 1, "temp:b": 2}))
     disk = engine.disk
     assert disk.start is not None
-    messages = engine.runner.closing_messages(disk.start, [], [], TurnStatus.CANCELLED, None, 5)
+    messages = engine.runner.closing_messages(disk.start, [], [], [], TurnStatus.CANCELLED, None, 5)
     assert [(message.ordinal, message.author) for message in messages] == [(0, "user"), (1, "user")]
     assert messages[0].state_delta == {"a": 1}
     assert messages[0].text == "hi"
     assert messages[1].text == (
         "Note: the work on the request above was cancelled before it was finished. No tool was called."
     )
-    again = engine.runner.closing_messages(disk.start, [], [], TurnStatus.CANCELLED, None, 5)
+    again = engine.runner.closing_messages(disk.start, [], [], [], TurnStatus.CANCELLED, None, 5)
     assert messages == again
 
 
@@ -134,7 +140,7 @@ async def test_a_call_without_a_record_is_answered_as_not_run() -> None:
     engine, _ = await _blocked(world(calls(("pay", {"amount": 1}))))
     disk = engine.disk
     assert disk.start is not None
-    messages = engine.runner.closing_messages(disk.start, disk.messages, [], TurnStatus.CANCELLED, None, 5)
+    messages = engine.runner.closing_messages(disk.start, disk.messages, [], [], TurnStatus.CANCELLED, None, 5)
     assert '"error":"The tool was not run: the turn ended first."' in messages[0].item
 
 

@@ -1,4 +1,4 @@
-"""``perdure sessions send | approve | reject | cancel | close | delete``: from a process that does no work itself."""
+"""``perdure sessions send | steer | approve | reject | cancel | close | delete``: from a process that does no work."""
 
 from __future__ import annotations
 
@@ -38,6 +38,20 @@ def test_send_stores_the_message_and_says_which_turn_it_starts(cli: Cli, session
     sent = cli.json("sessions", "send", "talk", "and again")
     assert sent["turn_id"] not in ("", turn_id)
     assert AgentSnapshot.model_validate(sent["snapshot"]).queued_messages == 2
+
+
+def test_steer_stores_what_a_turn_or_the_next_one_sees(cli: Cli, sessions: Sessions) -> None:
+    sessions.talk("talk")
+    message_id = cli.run("sessions", "steer", "talk", "-", stdin="rather the blue one").output.strip()
+    again = cli.json("sessions", "steer", "talk", "hello", "--request-id", "r1")
+    assert cli.json("sessions", "steer", "talk", "hello", "--request-id", "r1")["message_id"] == again["message_id"]
+    assert again["message_id"] not in ("", message_id)
+    assert sessions.snapshot("talk").queued_messages == 2
+    cli.text("sessions", "cancel", "talk", "--turn", message_id)
+    sessions.talk("talk")  # a worker takes it up
+    assert "player: hello" in cli.text("sessions", "messages", "talk")
+    assert "blue" not in cli.text("sessions", "messages", "talk")
+    assert cli.run("sessions", "steer", "talk", "").exit_code == 2
 
 
 def test_send_reads_a_long_message_from_stdin(cli: Cli, sessions: Sessions) -> None:

@@ -207,6 +207,7 @@ class Desk:
 CLIENT: dict[str, Callable[[Desk], Given]] = {
     "start_session": lambda desk: desk.fresh,
     "send_user_message": lambda desk: desk.talk,
+    "steer_user_message": lambda desk: desk.talk,
     "resolve_interrupt": lambda desk: desk.resolving,
     "answer_question": lambda desk: desk.answering,
     "resume": lambda desk: desk.resuming,

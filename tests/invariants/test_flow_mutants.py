@@ -17,6 +17,8 @@ Search = Callable[..., None]
 
 CAUGHT_BY: list[tuple[Reducer, Rule]] = [
     (wrong.drops_a_queued_message_on_cancel, rules.j1_messages_are_handled_in_order_none_lost_none_doubled),
+    (wrong.lets_messages_join_and_stay, rules.j1_messages_are_handled_in_order_none_lost_none_doubled),
+    (wrong.lets_messages_join_any_turn, rules.what_no_longer_applies_changes_nothing),
     (wrong.takes_the_newest_message_first, rules.j1_messages_are_handled_in_order_none_lost_none_doubled),
     (wrong.takes_the_message_of_its_open_turn_again, rules.j1_messages_are_handled_in_order_none_lost_none_doubled),
     (wrong.forgets_the_start_mark, rules.j2_a_single_attempt_call_is_started_at_most_once),

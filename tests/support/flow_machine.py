@@ -23,6 +23,7 @@ from perdure.session.state import (
     CloseRequested,
     DrainRequested,
     InterruptExpired,
+    JoinRequested,
     ModelBlocked,
     ModelFailed,
     ModelFinished,
@@ -129,6 +130,16 @@ class SessionMachine(RuleBasedStateMachine):
         turn_id = choose(list(self.world.state.queue), which)
         self.world.tell(CancelRequested(turn_id))
         assert turn_id in self.world.journal.dropped, "cancel: the message stays in the queue"
+
+    @precondition(lambda self: self.world.model is not None and self.world.state.queue)
+    @rule(which=WHICH, both=st.booleans())
+    def join(self, which: int, both: bool) -> None:
+        """A model call takes along what steers."""
+        queue = list(self.world.state.queue)
+        chosen = tuple(queue) if both else (choose(queue, which),)
+        self.world.tell(JoinRequested(self.world.turn_id, chosen))
+        joined = [message_id for message_id, _ in self.world.journal.joined]
+        assert set(chosen) <= set(joined), "join: the message stays in the queue"
 
     # ------------------------------------------------------------ the live turn
 

@@ -24,6 +24,7 @@ from perdure.session.state import (
     Command,
     Input,
     InterruptAnswered,
+    JoinRequested,
     MessageArrived,
     ModelBlocked,
     ModelStepSettled,
@@ -79,6 +80,17 @@ def find_call(state: SessionState, **facts: Any) -> Call | None:
 def drops_a_queued_message_on_cancel(state: SessionState, given: Input) -> Reduced:
     if isinstance(given, CancelRequested) and state.turn is not None:
         return reduce(replace(state, queue=state.queue[1:]), given)
+    return reduce(state, given)
+
+
+def lets_messages_join_and_stay(state: SessionState, given: Input) -> Reduced:
+    after, commands = reduce(state, given)
+    return (replace(after, queue=state.queue), commands) if isinstance(given, JoinRequested) else (after, commands)
+
+
+def lets_messages_join_any_turn(state: SessionState, given: Input) -> Reduced:
+    if isinstance(given, JoinRequested) and state.turn is not None:
+        return reduce(state, replace(given, turn_id=state.turn.turn_id))
     return reduce(state, given)
 
 

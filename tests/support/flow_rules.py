@@ -31,6 +31,8 @@ from perdure.session.state import (
     EndTurn,
     HandOut,
     InterruptAnswered,
+    JoinRequested,
+    JoinTurn,
     MessageArrived,
     ModelBlocked,
     ModelStepSettled,
@@ -53,7 +55,7 @@ NEVER_RAN = {Reason.NOT_RUN, Reason.REJECTED, Reason.EXPIRED}
 
 def j1_messages_are_handled_in_order_none_lost_none_doubled(world: World) -> None:
     journal = world.journal
-    handled = [*journal.begun, *journal.dropped]
+    handled = [*journal.begun, *journal.dropped, *(message_id for message_id, _ in journal.joined)]
     assert len(set(handled)) == len(handled), f"J1: handled twice: {handled}"
     waiting = [turn_id for turn_id in world.accepted if turn_id not in handled and turn_id not in world.undelivered]
     assert list(world.state.queue) == waiting, f"J1: queued {world.state.queue}, but {waiting} wait"
@@ -67,6 +69,11 @@ def j1_messages_are_handled_in_order_none_lost_none_doubled(world: World) -> Non
                 asked = isinstance(done.given, CloseRequested) or done.given == CancelRequested(turn_id)
                 late = isinstance(done.given, MessageArrived) and done.before.closed
                 assert asked or late, f"J1: nobody asked to drop {turn_id}"
+            case JoinTurn(turn_id, message_id):
+                assert isinstance(done.given, JoinRequested), f"J18: nobody asked {message_id} to join"
+                open_turn = done.before.turn
+                assert open_turn is not None, f"J18: {message_id} joined no turn"
+                assert (open_turn.turn_id, open_turn.ending) == (turn_id, None), f"J18: {message_id} joined another"
             case BeginTurn(turn_id, number):
                 assert number == journal.begun.index(turn_id) + 1, "J1: turns are numbered in order"
             case _:

@@ -36,6 +36,7 @@ from perdure.session.state import (
     EndLeg,
     EndTurn,
     Input,
+    JoinTurn,
     LateQuestion,
     ModelBlocked,
     ModelFinished,
@@ -114,7 +115,8 @@ class Journal:
     """All that is stored of one session.
 
     Attributes:
-        inbox: ids of accepted messages that have neither begun nor been dropped.
+        inbox: ids of accepted messages that have neither begun nor been dropped, nor joined a turn.
+        joined: ids of messages that joined a turn, each with that of the turn.
         steps: the last put of each step that was stored, in the order in which they were first stored.
         puts: every put of each step, ignored ones included.
         questions: by the id of their interrupt.
@@ -128,6 +130,7 @@ class Journal:
         self.inbox: list[str] = []
         self.begun: list[str] = []
         self.dropped: list[str] = []
+        self.joined: list[tuple[str, str]] = []
         self.turns: dict[str, TurnRow] = {}
         self.open_turn: TurnRow | None = None
         self.calls: dict[str, CallRow] = {}
@@ -206,6 +209,10 @@ class Journal:
                 self.dropped.append(turn_id)
                 if turn_id in self.inbox:
                     self.inbox.remove(turn_id)
+            case JoinTurn(turn_id, message_id):
+                self.joined.append((message_id, turn_id))
+                if message_id in self.inbox:
+                    self.inbox.remove(message_id)
             case BlockSession(error):
                 self.blocked = error
             case UnblockSession():

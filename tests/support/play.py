@@ -17,6 +17,8 @@ from perdure.session.model import (
     AgentEventType,
     ErrorInfo,
     InterruptKind,
+    JoinedMessage,
+    JoinedMessages,
     JsonObject,
     JsonValue,
     MessageRole,
@@ -26,6 +28,7 @@ from perdure.session.model import (
 )
 from perdure.session.policy import RetryPolicy, ToolEffect
 from perdure.session.runner import (
+    JOINED,
     Answer,
     Approval,
     CallRecord,
@@ -95,6 +98,7 @@ class PlayRunner:
         self,
         start: TurnStart,
         stored: Sequence[JsonObject],
+        joined: Sequence[JoinedMessage],
         calls: Sequence[ClosedCall],
         status: TurnStatus,
         error: ErrorInfo | None,
@@ -219,6 +223,14 @@ class Play:
             await delay
         await self._log.record_model_call(key, answer, Usage(model_calls=1), self._log.now_ms())
         return answer
+
+    async def join(self, key: str) -> list[str]:
+        """Takes along what steers; the texts."""
+        key = f"{JOINED}{key}"
+        self._unused.discard(key)
+        if key in self._models:
+            return [one.message.text for one in JoinedMessages.model_validate_json(self._models[key]).messages]
+        return [one.message.text for one in await self._log.join(key)]
 
     async def tools(self, group: str, calls: dict[str, PlayCall]) -> list[CallRecord]:
         """Tool calls of one model response, by call id."""

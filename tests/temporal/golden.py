@@ -78,6 +78,8 @@ async def play(play: Play) -> None:
         }.get(word)
         if word == "slow":
             await asyncio.sleep(1.5 * TAKE_ALONG.total_seconds())
+        if word == "told":
+            await play.join(f"m{number}")
         await play.model(f"m{number}")
         if calls is not None:
             await play.tools(f"m{number}", {f"{number}.{name}": call for name, call in calls.items()})
@@ -138,6 +140,16 @@ class Scenes:
                 for asked in (await client.wait(name, timeout=30)).pending_interrupts:
                     await client.resolve_interrupt(name, asked.interrupt_id, approved=True)
                 await client.wait(name, timeout=30)
+
+    async def a_steered_turn(self, name: str) -> None:
+        async with self.engine() as engine, engine.worker():
+            client = AgentSessionClient(engine, "Play")
+            await client.start_session(name, "read ask told read told")
+            (asked,) = (await client.wait(name, timeout=30)).pending_interrupts
+            for text in ("this", "and that"):
+                await client.steer_user_message(name, text)
+            await client.resolve_interrupt(name, asked.interrupt_id, approved=True)
+            await client.wait(name, timeout=30)
 
     async def a_failure(self, name: str) -> None:
         async with self.engine() as engine, engine.worker():
@@ -204,8 +216,8 @@ class Scenes:
 
 
 def scenes(stage: Scenes) -> dict[str, Callable[[str], Awaitable[None]]]:
-    names = ("a_turn", "a_conversation", "a_failure", "answers", "questions", "a_deadline", "a_cancel", "a_new_worker")
-    return {name: getattr(stage, name) for name in (*names, "a_long_one")}
+    turns = ("a_turn", "a_conversation", "a_steered_turn", "a_failure", "answers", "questions")
+    return {name: getattr(stage, name) for name in (*turns, "a_deadline", "a_cancel", "a_new_worker", "a_long_one")}
 
 
 async def history_of(stage: Scenes, name: str) -> str:

@@ -26,6 +26,8 @@ from perdure.session.state import (
     EndTurn,
     InterruptAnswered,
     InterruptExpired,
+    JoinRequested,
+    JoinTurn,
     MessageArrived,
     ModelFinished,
     ModelStepSettled,
@@ -38,6 +40,7 @@ from perdure.session.state import (
     SessionState,
     SettleInterrupt,
     SuspendTurn,
+    TurnHasNews,
 )
 
 
@@ -297,6 +300,44 @@ def test_a_queued_message_can_be_cancelled() -> None:
     assert session.last() == (DropMessage("t2"),)
     session.finishes()
     assert session.journal.begun == ["t1", "t3"]
+
+
+def test_j18_a_message_that_joins_the_open_turn_starts_none() -> None:
+    session = Script()
+    for turn_id in ("t1", "t2", "t3"):
+        session.say(turn_id)
+    session.tell(JoinRequested("t1", ("t3",)))
+    assert session.last() == (JoinTurn("t1", "t3"),)
+    session.finishes()
+    session.finishes()
+    assert session.journal.begun == ["t1", "t2"]
+    assert session.journal.inbox == []
+
+
+def test_j18_nothing_joins_a_turn_that_ends_or_is_another_one() -> None:
+    session = Script()
+    session.say("t1")
+    session.asks(write("pay"))
+    session.starts("pay")
+    session.say("t2")
+    session.tell(JoinRequested("t0", ("t2",)))
+    assert session.last() == ()
+    session.tell(TurnHasNews())
+    session.finishes()
+    assert session.state.turn is not None, "it waits for the write"
+    session.tell(JoinRequested("t1", ("t2",)))
+    assert session.last() == ()
+    session.returns("pay")
+    assert session.journal.begun == ["t1", "t2"]
+
+
+def test_j18_a_message_that_was_cancelled_joins_nothing() -> None:
+    session = Script()
+    for turn_id in ("t1", "t2", "t3"):
+        session.say(turn_id)
+    session.tell(CancelRequested("t2"))
+    session.tell(JoinRequested("t1", ("t2", "t3")))
+    assert session.last() == (JoinTurn("t1", "t3"),)
 
 
 def test_each_turn_waits_behind_a_step_of_its_own() -> None:

@@ -39,7 +39,7 @@ from perdure.adk.live.plugins import WatcherPlugin
 from perdure.adk.live.services import TurnSessionService
 from perdure.adk.live.turn import AdkLiveTurn
 from perdure.adk.live.warm import WarmSessions
-from perdure.adk.models import wrapped_model
+from perdure.adk.models import steering, wrapped_model
 from perdure.adk.models.compaction import durable_compaction
 from perdure.adk.nodes import wrapped_nodes
 from perdure.adk.records.closing import closing_messages
@@ -56,7 +56,7 @@ from perdure.adk.waits.carry import Carry
 from perdure.adk.waits.late import TurnRunner, goes_on, invocation_of_leg, leave, take_up
 from perdure.adk.waits.legs import content_of_answers
 from perdure.errors import UsageError
-from perdure.session.model import ErrorInfo, JsonObject, TurnStatus, UserMessage
+from perdure.session.model import ErrorInfo, JoinedMessage, JsonObject, TurnStatus, UserMessage
 from perdure.session.policy import ApprovalMode, RetryPolicy, ToolEffect, ToolPolicy
 from perdure.session.runner import ClosedCall, NewMessage, TurnLog, TurnStart
 
@@ -120,6 +120,7 @@ class AdkAgentRunner:
         self._sync_tools_in_threads = sync_tools_in_threads
         self._warm = WarmSessions()
         wrapped_model.install()
+        steering.install()
         credentials.install()
         code.install()
         toolsets.install()
@@ -275,13 +276,14 @@ class AdkAgentRunner:
         self,
         start: TurnStart,
         stored: Sequence[JsonObject],
+        joined: Sequence[JoinedMessage],
         calls: Sequence[ClosedCall],
         status: TurnStatus,
         error: ErrorInfo | None,
         now_ms: int,
     ) -> tuple[NewMessage, ...]:
         """What a failed or cancelled turn stores last (see ``records.closing``)."""
-        return closing_messages(start, events_of(stored), calls, status, error, now_ms)
+        return closing_messages(start, events_of(stored), joined, calls, status, error, now_ms)
 
     async def close(self) -> None:
         """Forgets the sessions that it keeps in memory, and closes what its toolsets opened.

@@ -46,6 +46,7 @@ from google.adk.flows.llm_flows.extensions import _code_execution
 from google.adk.flows.llm_flows.tools import _batch_executor, _caller, _error_handler, _toolset_auth
 from google.adk.models.base_llm import BaseLlm
 from google.adk.models.llm_request import LlmRequest
+from google.adk.models.llm_response import LlmResponse
 from google.adk.platform import _random as platform_random
 from google.adk.platform import time as platform_time
 from google.adk.platform import uuid as platform_uuid
@@ -109,6 +110,7 @@ RunAgent = Callable[[BaseAgent, InvocationContext], AsyncGenerator[Event, None]]
 RunCalls = Callable[..., Awaitable[Event | None]]
 RunCall = Callable[..., Awaitable[Event | None]]
 InferenceSpan = Callable[[LlmRequest, InvocationContext, Event], AbstractAsyncContextManager[Any]]
+CallLlm = Callable[[Any, InvocationContext, LlmRequest, Event], AsyncGenerator[LlmResponse, None]]
 SyncCallableRunner = Callable[[Callable[..., Any], dict[str, Any]], Awaitable[Any]]
 
 
@@ -153,6 +155,16 @@ def get_llm_method() -> GetLlm:
 def set_get_llm_method(method: GetLlm) -> None:
     """Replaces ``BaseLlmFlow._get_llm`` for the whole process."""
     _put(BaseLlmFlow, "_get_llm", method)
+
+
+def call_llm_method() -> CallLlm:
+    """``BaseLlmFlow._call_llm_async``: what every model call passes when its request is built, before its callbacks."""
+    return cast(CallLlm, BaseLlmFlow._call_llm_async)
+
+
+def set_call_llm_method(method: CallLlm) -> None:
+    """Replaces ``BaseLlmFlow._call_llm_async`` for the whole process."""
+    _put(BaseLlmFlow, "_call_llm_async", method)
 
 
 def agent_run_method() -> RunAgent:
@@ -740,6 +752,11 @@ INVOCATION_ID = Seam("google.adk.agents.invocation_context", "new_invocation_con
 
 SEAMS: tuple[Seam, ...] = (
     Seam("google.adk.flows.llm_flows.base_llm_flow", "BaseLlmFlow._get_llm", ("self", "invocation_context")),
+    Seam(
+        "google.adk.flows.llm_flows.base_llm_flow",
+        "BaseLlmFlow._call_llm_async",
+        ("self", "invocation_context", "llm_request", "model_response_event"),
+    ),
     Seam(
         "google.adk.telemetry.tracing",
         "use_inference_span",

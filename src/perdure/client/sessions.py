@@ -153,7 +153,7 @@ class AgentSessionClient:
             ),
             await_step_id=await_step_id(0),
         )
-        content = None if first is None else first.model_dump(mode="json")
+        content = None if first is None else _words(first)
         request = request_of(request_id, "start", self._flow_type, user, initial, content)
         turn = None if first is None else (new_turn_id(self._engine.ids), first)
         turn_id = await self._store.create_session(new, turn, request, self._now())
@@ -188,11 +188,35 @@ class AgentSessionClient:
             PayloadTooLarge
         """
         message = self._message("text", text, images, state_delta, run_config, content)
-        request = request_of(request_id, "send", message.model_dump(mode="json"))
+        request = request_of(request_id, "send", _words(message))
         turn_id = new_turn_id(self._engine.ids)
         turn_id = await self._store.accept_message(text_id(session_id), turn_id, message, request, self._now())
         await self._engine.notify(session_id)
         return turn_id
+
+    async def steer_user_message(self, session_id: str, text: str, *, request_id: str | None = None) -> str:
+        """Tells a running turn something: it sees the text at its next model call, as the user's next message.
+
+        It joins at a model call of an agent that takes part in the conversation; one that is called as a tool, that
+        does a single turn, or that leaves the conversation out of its requests is none.  Up to then the text is in the
+        queue, and ``cancel_turn`` can drop it.  If the turn ends without such a call, or none is open, the text starts
+        a turn like any other message: it is seen once, and never lost.  When this returns it is on disk.
+
+        Returns:
+            The message's id: that of the turn that it starts if it joins none.
+
+        Raises:
+            SessionNotFound, SessionClosed, RequestConflict
+            UsageError: the text is empty or no text.
+            ValueNotStorable: it is no valid Unicode.
+            PayloadTooLarge
+        """
+        message = self._message("text", text, (), None, None, None).model_copy(update={"steers": True})
+        request = request_of(request_id, "steer", text)
+        message_id = new_turn_id(self._engine.ids)
+        message_id = await self._store.accept_message(text_id(session_id), message_id, message, request, self._now())
+        await self._engine.notify(session_id)
+        return message_id
 
     async def resolve_interrupt(
         self,
@@ -541,6 +565,12 @@ def _as_json(value: BaseModel | Mapping[str, JsonValue] | None, argument: str) -
     plain = value.model_dump(mode="json", exclude_unset=True) if isinstance(value, BaseModel) else dict(value)
     ensure_storable(plain, argument)
     return plain
+
+
+def _words(message: UserMessage) -> JsonObject:
+    """A message as what makes a request the same one again."""
+    words: JsonObject = message.model_dump(mode="json", exclude={"steers"})
+    return words
 
 
 def _why(snapshot: AgentSnapshot) -> str:

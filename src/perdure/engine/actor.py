@@ -18,6 +18,7 @@ from datetime import timedelta
 
 from perdure.clock import Clock
 from perdure.engine.arrivals import Arrival
+from perdure.engine.attachments import Attachment
 from perdure.engine.book import TurnBook
 from perdure.engine.feed import FeedHub
 from perdure.engine.host import Reduction, SessionHost, is_empty
@@ -38,6 +39,7 @@ from perdure.session.state import (
     DropTurn,
     EndTurn,
     HandOut,
+    JoinRequested,
     ModelStepSettled,
     RunCall,
     RunModel,
@@ -349,8 +351,14 @@ class SessionActor:
             book,
             flush_soon=self._flush_soon,
             flush_now=self._flush_now,
+            join=self._join_turn,
             news=lambda: self._arrivals.put_nowait(Arrival(TurnHasNews(book.turn_id))),
         )
+
+    def _join_turn(self, given: JoinRequested, key: str) -> asyncio.Future[bool]:
+        applied: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self._arrivals.put_nowait(Arrival(given, Attachment(joins=key), applied))
+        return applied
 
     def _flush_now(self) -> asyncio.Future[None]:
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()

@@ -31,6 +31,7 @@ from perdure.session.state import (
     EndTurn,
     Input,
     InterruptExpired,
+    JoinRequested,
     MessageArrived,
     ModelStepSettled,
     RunCall,
@@ -38,6 +39,9 @@ from perdure.session.state import (
     TakenOver,
 )
 from perdure.store.base import ClaimedSession, InboxItem, SessionStore, SessionWrite
+
+MOST_JOINED = 1_000_000
+"""Characters that join a turn at one model call, unless one message alone has more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,10 +209,11 @@ class SessionHost:
         earlier = await self._store.read_earlier_calls(self.session_id, start.turn_id) if start.leg > 1 else ()
         calls = [ClosedCall(call.request, call.record) for call in earlier if call.record is not None]
         calls += [ClosedCall(request, book.records[call_id]) for call_id, request in book.requests.items()]
+        joined = [one for messages in book.joined.values() for one in messages]
 
         def close(calls: Sequence[ClosedCall]) -> tuple[NewMessage, ...]:
             return self._flow.runner.closing_messages(
-                start, [*stored, *new], calls, ended.status, ended.error, draft.now_ms
+                start, [*stored, *new], joined, calls, ended.status, ended.error, draft.now_ms
             )
 
         try:
@@ -266,6 +271,7 @@ class SessionHost:
         *,
         flush_soon: Callable[[], None],
         flush_now: Callable[[], Awaitable[None]],
+        join: Callable[[JoinRequested, str], Awaitable[bool]],
         news: Callable[[], None],
     ) -> StoreTurnLog:
         """The log of a live turn.  See ``StoreTurnLog``."""
@@ -277,8 +283,23 @@ class SessionHost:
             fresh=book.is_new,
             flush_soon=flush_soon,
             flush_now=flush_now,
+            join=join,
+            steering=self._steering,
             news=news,
         )
+
+    def _steering(self) -> tuple[str, ...]:
+        """The messages of the queue that steer; of many long ones those that fit into one record."""
+        steering: list[str] = []
+        room = MOST_JOINED
+        for message_id, message in self._messages.items():
+            if not message.steers:
+                continue
+            room -= len(message.text)
+            if steering and room < 0:
+                break
+            steering.append(message_id)
+        return tuple(steering)
 
 
 _CONTENT = tuple(part.name for part in fields(SessionWrite) if part.name not in ("kinds", "turn_id"))

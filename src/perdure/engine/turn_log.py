@@ -8,8 +8,9 @@ from perdure.clock import Clock
 from perdure.engine.book import TurnBook
 from perdure.engine.feed import SessionFeed
 from perdure.engine.limits import ensure_storable_messages
-from perdure.session.model import AgentEventType, JsonObject, Usage
+from perdure.session.model import AgentEventType, JoinedMessage, JsonObject, Usage
 from perdure.session.runner import ModelCall, NewMessage, RecordedTurn
+from perdure.session.state import JoinRequested
 from perdure.store.base import SessionStore
 from perdure.store.codec import ensure_fits
 
@@ -21,6 +22,9 @@ class StoreTurnLog:
         fresh: nothing of this leg of the turn is in the journal yet, so it need not be read.
         flush_soon: called when something waits for a write (a model call's record, a delta).
         flush_now: called when somebody waits for that write; gives what is done when it is.
+        join: called when queued messages are to join the turn, with the key of their record; gives, when that is on
+            disk, whether any did.
+        steering: the messages of the queue that may.
         news: called when the live turn asked for something while nobody drove it.
     """
 
@@ -34,6 +38,8 @@ class StoreTurnLog:
         fresh: bool,
         flush_soon: Callable[[], None],
         flush_now: Callable[[], Awaitable[None]],
+        join: Callable[[JoinRequested, str], Awaitable[bool]],
+        steering: Callable[[], tuple[str, ...]],
         news: Callable[[], None],
     ) -> None:
         self._store = store
@@ -43,6 +49,8 @@ class StoreTurnLog:
         self._fresh = fresh
         self._flush_soon = flush_soon
         self._flush_now = flush_now
+        self._join = join
+        self._steering = steering
         self._news = news
 
     def now_ms(self) -> int:
@@ -75,6 +83,12 @@ class StoreTurnLog:
         self._book.unwritten_models.append(call)
         self._flush_soon()
         return call
+
+    async def join(self, key: str) -> Sequence[JoinedMessage]:
+        steering = self._steering()
+        if not steering or not await self._join(JoinRequested(self._book.turn_id, steering), key):
+            return ()
+        return self._book.joined.get(key, ())
 
     async def written(self) -> None:
         await self._flush_now()

@@ -95,6 +95,14 @@ class DropMessage:
     turn_id: str
 
 
+@dataclass(frozen=True, slots=True)
+class JoinTurn:
+    """Store that a message left the queue and became part of the open turn."""
+
+    turn_id: str
+    message_id: str
+
+
 class Reason(enum.Enum):
     """Why perdure itself decided a record."""
 
@@ -186,6 +194,7 @@ StoreCommand = (
     | AnnounceEnd
     | EndTurn
     | DropMessage
+    | JoinTurn
     | PutRecord
     | RaiseInterrupt
     | RaiseQuestion

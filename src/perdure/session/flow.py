@@ -10,7 +10,8 @@ once.  The rules, by id (``docs/invariants.md``):
 * J6  an interrupt is answered at most once;
 * J7  a cancelled or failed turn leaves the session usable;
 * J12 a question has one answer, which reaches the invocation, the leg or the turn that it is for;
-* J13 a leg begins when every question of the one before has its answer.
+* J13 a leg begins when every question of the one before has its answer;
+* J18 a message that steers is seen once: by the turn that it joined, or by a turn of its own.
 
 An input that no longer applies (a late result, a second answer, a cancel that came too late) changes nothing and gives
 no commands.
@@ -55,6 +56,8 @@ from perdure.session.state import (
     Input,
     InterruptAnswered,
     InterruptExpired,
+    JoinRequested,
+    JoinTurn,
     MessageArrived,
     ModelStepSettled,
     OpenTurn,
@@ -100,6 +103,8 @@ def _take(loop: Loop, given: Input) -> None:
     match given:
         case MessageArrived():
             _message_arrived(loop, given)
+        case JoinRequested():
+            _join_requested(loop, given)
         case CancelRequested():
             _cancel_requested(loop, given.turn_id)
         case CloseRequested():
@@ -132,9 +137,23 @@ def _message_arrived(loop: Loop, given: MessageArrived) -> None:
         loop.queue = (*loop.queue, given.turn_id)
 
 
+def _join_requested(loop: Loop, given: JoinRequested) -> None:
+    """What was cancelled meanwhile joins nothing, and nothing joins a turn that ends: it waits for its own."""
+    if loop.open_turn(given.turn_id) is None or not loop.goes_on:
+        return
+    for message_id in given.message_ids:
+        if message_id in loop.queue:
+            _leave_queue(loop, message_id)
+            loop.do(JoinTurn(given.turn_id, message_id))
+
+
+def _leave_queue(loop: Loop, turn_id: str) -> None:
+    loop.queue = tuple(queued for queued in loop.queue if queued != turn_id)
+
+
 def _cancel_requested(loop: Loop, turn_id: str | None) -> None:
     if turn_id is not None and turn_id in loop.queue:
-        loop.queue = tuple(queued for queued in loop.queue if queued != turn_id)
+        _leave_queue(loop, turn_id)
         loop.do(DropMessage(turn_id))
     elif loop.open_turn(turn_id) is not None:
         cancel(loop)

@@ -24,6 +24,14 @@ class MessageArrived:
 
 
 @dataclass(frozen=True, slots=True)
+class JoinRequested:
+    """A model call of the open turn is about to be made, and would take along these queued messages, which steer."""
+
+    turn_id: str
+    message_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class CancelRequested:
     """Stop the open turn, or drop a queued message.  ``turn_id`` ``None``: whichever turn is open."""
 
@@ -184,6 +192,7 @@ class CodeDiffers:
 
 Input = (
     MessageArrived
+    | JoinRequested
     | CancelRequested
     | CloseRequested
     | InterruptAnswered

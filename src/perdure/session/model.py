@@ -238,6 +238,7 @@ class UserMessage(Shape):
         content: the message in the framework's own form, in place of ``text`` and ``images``; ``text`` is then what of
             it people are shown.
         answers: in place of words: the late answers that start this turn.
+        steers: a turn that is open may take it along at a model call; else it starts a turn like any other.
     """
 
     text: str
@@ -246,6 +247,20 @@ class UserMessage(Shape):
     run_config: JsonObject | None = None
     content: JsonObject | None = None
     answers: tuple[QuestionAnswer, ...] = ()
+    steers: bool = False
+
+
+class JoinedMessage(Shape):
+    """A message that steered, and so became part of a turn that was open."""
+
+    message_id: str
+    message: UserMessage
+
+
+class JoinedMessages(Shape):
+    """Those that joined at one model call, in the order in which they were accepted."""
+
+    messages: tuple[JoinedMessage, ...]
 
 
 class TurnInfo(Shape):

@@ -36,6 +36,7 @@ from perdure.session.model import (
     AgentEventType,
     ErrorInfo,
     InterruptKind,
+    JoinedMessage,
     JsonObject,
     JsonValue,
     MessageRole,
@@ -156,6 +157,11 @@ class ModelCall:
     response: str
     usage: Usage
     settled_at_ms: int
+
+
+JOINED = "aside|joined|"
+"""How the key of a ``ModelCall`` begins that is no call but says which messages joined the turn there (its response is
+``JoinedMessages`` as JSON text).  ``TurnLog.join`` writes it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -422,6 +428,19 @@ class TurnLog(Protocol):
         """
         ...
 
+    async def join(self, key: str) -> Sequence[JoinedMessage]:
+        """Takes what steers out of the session's queue, for the model call that is about to be made.
+
+        When this returns, it is on disk that these messages belong to the turn.
+
+        Args:
+            key: of the record, which a replay finds in the journal; begins with ``JOINED``.
+
+        Returns:
+            Nothing, at once, if no message of the queue steers.
+        """
+        ...
+
     async def written(self) -> None:
         """Waits until all that was recorded by now is on disk.
 
@@ -543,6 +562,7 @@ class AgentFrameworkRunner(Protocol):
         self,
         start: TurnStart,
         stored: Sequence[JsonObject],
+        joined: Sequence[JoinedMessage],
         calls: Sequence[ClosedCall],
         status: TurnStatus,
         error: ErrorInfo | None,
@@ -550,11 +570,12 @@ class AgentFrameworkRunner(Protocol):
     ) -> tuple[NewMessage, ...]:
         """What a failed or cancelled turn stores last, so that the next turn's model knows what happened.
 
-        First the user's message if ``stored`` lacks it, then a response for every call in ``stored`` that has none,
-        then the turn-failure note, which lists every call and its outcome.
+        First the user's message if ``stored`` lacks it, and what joined the turn; then a response for every call in
+        ``stored`` that has none, then the turn-failure note, which lists every call and its outcome.
 
         Args:
             stored: the framework items that the turn has stored, oldest first.
+            joined: what joined the present leg.
             calls: every call of the turn, each with its record.
         """
         ...

@@ -218,6 +218,8 @@ class SessionWrite:
     """The turn that ``usage``, ``model_calls`` and ``messages`` belong to."""
     dropped: tuple[str, ...] = ()
     """Turn ids of queued messages that will never begin; stored as cancelled turns."""
+    joined: tuple[str, ...] = ()
+    """Those of queued messages that became part of the open turn; ``model_calls`` has what they say."""
     events: tuple[EventPut, ...] = ()
     release: bool = False
     unfinished: bool = False

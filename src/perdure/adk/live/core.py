@@ -72,6 +72,8 @@ class TurnCore:
     """Call id -> what the confirmation gate of the tool said."""
     model_calls: dict[str, int] = field(default_factory=dict[str, int])
     """Path -> model calls made on it."""
+    requests: dict[str, int] = field(default_factory=dict[str, int])
+    """Path -> requests built on it; some are answered by a callback and are no model call."""
     node_calls: dict[str, int] = field(default_factory=dict[str, int])
     """Scope and path -> calls of that node's function."""
     carry: Carry = field(default_factory=Carry)
@@ -127,6 +129,10 @@ class TurnCore:
         agent = invocation.agent.name if invocation.agent else ""
         scope = [run.scope] if run.scope else []
         return self.key("|".join((*scope, invocation.node_path or "", invocation.branch or "", agent)))
+
+    def next_model_key(self, path: str) -> str:
+        """The key of the next model call on a path."""
+        return f"{path}|{self.model_calls.get(path, 0) + 1}"
 
     def key(self, place: str) -> str:
         """The key of what is at a place: not that of an earlier leg."""

@@ -120,8 +120,8 @@ class _ModelCall:
     async def responses(self, llm_request: LlmRequest, stream: bool) -> AsyncGenerator[LlmResponse, None]:
         core = self._core
         make_tools_durable(llm_request.tools_dict)  # callbacks may have put other tools in
-        number = core.model_calls[self._path] = core.model_calls.get(self._path, 0) + 1
-        key = f"{self._path}|{number}"
+        key = core.next_model_key(self._path)
+        core.model_calls[self._path] = core.model_calls.get(self._path, 0) + 1
         record = await core.conductor.enter_model(self._run, key)
         if record is not None:
             recorded = await self._recorded(key, record.response)

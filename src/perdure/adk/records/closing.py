@@ -23,6 +23,7 @@ from perdure.adk.tools.outcomes import Outcome, read_outcome, shown_result
 from perdure.session.model import (
     TOOL_CALL_NOT_RUN_ERROR_PREFIX,
     ErrorInfo,
+    JoinedMessage,
     RecordStatus,
     TurnStatus,
 )
@@ -42,6 +43,7 @@ _IN_WORDS = {
 def closing_messages(
     start: TurnStart,
     stored: Sequence[Event],
+    joined: Sequence[JoinedMessage],
     calls: Sequence[ClosedCall],
     status: TurnStatus,
     error: ErrorInfo | None,
@@ -59,6 +61,11 @@ def closing_messages(
         events.append(closer.event(USER, content_of(start.message), EventActions(state_delta=delta)))
     by_id = {call.request.call_id: call for call in calls}
     events.extend(closer.answers(stored, by_id))
+    known = {event.id for event in stored}
+    for one in joined:
+        if one.message_id not in known:
+            events.append(closer.event(USER, content_of(one.message)))
+            events[-1].id = one.message_id
     note = _note(calls, status, error, _unanswered(stored))
     events.append(closer.event(USER, types.Content(role=USER, parts=[types.Part(text=note)])))
     first = sum(1 for event in stored if is_stored(event))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from perdure.cli.sessions.answers import answer, approve, reject, resume
-from perdure.cli.sessions.change import cancel, close, delete, send
+from perdure.cli.sessions.change import cancel, close, delete, send, steer
 from perdure.cli.sessions.read import events, history, list_sessions, messages, show
 
 
@@ -22,12 +22,13 @@ def sessions() -> None:
       perdure sessions approve chat-SupportAgent --by ann
       perdure sessions answer chat-SupportAgent "the blue one"
       perdure sessions send chat-SupportAgent "And the other order?" --wait
+      perdure sessions steer chat-SupportAgent "The newer of the two."
       perdure sessions events chat-SupportAgent --follow --json
     """
 
 
 READING = (list_sessions, show, messages, history, events)
-CHANGING = (send, approve, reject, answer, resume, cancel, close, delete)
+CHANGING = (send, steer, approve, reject, answer, resume, cancel, close, delete)
 
 for command in (*READING, *CHANGING):
     sessions.add_command(command)

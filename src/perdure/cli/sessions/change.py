@@ -38,6 +38,30 @@ def send(session: str, text: str, how: How) -> None:
 
 @command()
 @click.argument("session")
+@click.argument("text")
+@change_options
+def steer(session: str, text: str, how: How) -> None:
+    """Tell the running turn something; TEXT "-" is read from stdin.
+
+    It sees the text at its next model call. If there is none, the text starts a turn of its own, as one that was sent.
+    Prints the id of the message.
+
+    \b
+    Examples:
+      perdure sessions steer chat-SupportAgent "The newer of the two orders."
+    """
+    words = sys.stdin.read() if text == "-" else text
+
+    async def work() -> None:
+        async with changing(session, how) as change:
+            message_id = await change.client.steer_user_message(session, words, request_id=how.request_id)
+            change.done(message_id, message_id=message_id)
+
+    run(work())
+
+
+@command()
+@click.argument("session")
 @click.option("--turn", "turn_id", metavar="ID", help="This turn only, be it open or queued.")
 @change_options
 def cancel(session: str, turn_id: str | None, how: How) -> None:

@@ -319,6 +319,8 @@ class _Application:
             counts = (self.session.message_count, self.session.step_count)
             self.transaction.execute("turn_drop", (session_key, turn_id, self.now_ms, *counts))
             self.transaction.execute("inbox_take_message", (session_key, turn_id))
+        for message_id in write.joined:
+            self.transaction.execute("inbox_take_message", (session_key, message_id))
         if write.consumed:
             self.transaction.executemany("inbox_take", [(session_key, position) for position in write.consumed])
 

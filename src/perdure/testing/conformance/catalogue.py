@@ -10,6 +10,7 @@ from perdure.testing.conformance.case import ConformanceCase
 AREAS = (
     "sessions",
     "queues",
+    "steering",
     "effects",
     "crashes",
     "workers",

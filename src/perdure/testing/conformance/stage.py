@@ -47,6 +47,10 @@ class Stage(Watch):
         """Sends a message; ``options`` are those of ``send_user_message``."""
         return await self.client.send_user_message(self.session(name), words, **options)
 
+    async def steer(self, words: str, name: str = "s", **options: Any) -> str:
+        """Tells the running turn something; ``options`` are those of ``steer_user_message``."""
+        return await self.client.steer_user_message(self.session(name), words, **options)
+
     async def decide(self, interrupt: Interrupt, approved: bool, name: str = "s", **options: Any) -> Interrupt:
         """Approves or rejects; ``options`` are those of ``resolve_interrupt``."""
         return await self.client.resolve_interrupt(
