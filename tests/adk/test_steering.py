@@ -19,7 +19,7 @@ from tests.adk.model import ScriptedModel, calls, says
 from tests.adk.plain import request_form
 from tests.adk.worlds import World
 
-from perdure.session.model import ErrorInfo, JoinedMessage, TurnStatus, UserMessage
+from perdure.session.model import STEERED, ErrorInfo, JoinedMessage, TurnStatus, UserMessage
 
 WORDS = "rather the other one"
 
@@ -109,6 +109,7 @@ async def test_j18_a_message_that_steers_is_in_the_next_request_and_in_all_that_
     assert WORDS not in str(request_form(world.model.requests[0]))
     said = [item for item in disk.messages if WORDS in str(item["content"])]
     assert [(item["author"], item["id"]) for item in said] == [("user", "m-1"), ("user", "m-2")]
+    assert all(item["custom_metadata"] == {STEERED: True} for item in said)
     if name == "then_another":
         assert [one for one in texts(world.others[0].requests[0]) if WORDS in one] == [f"{WORDS} 1", f"{WORDS} 2"]
     if name == "behind_a_tool_agent":

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from perdure import AgentEvent, AgentEventType, ErrorInfo, Message, MessageRole
 from perdure.cli.transcript import Transcript
-from perdure.session.model import JsonObject
+from perdure.session.model import STEERED, JsonObject
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
 
@@ -47,9 +47,20 @@ class Screen:
             AgentEvent(cursor="c", type=kind, session_id="s", turn_id="t", attempt=attempt, data=body, created_at=NOW)
         )
 
-    def message(self, text: str, role: MessageRole = MessageRole.ASSISTANT, turn_id: str = "t") -> None:
+    def message(
+        self, text: str, role: MessageRole = MessageRole.ASSISTANT, turn_id: str = "t", item: JsonObject | None = None
+    ) -> None:
+        framework_item: JsonObject = item or {}
         self.transcript.message(
-            Message(index=0, turn_id=turn_id, role=role, author="agent", text=text, framework_item={}, created_at=NOW)
+            Message(
+                index=0,
+                turn_id=turn_id,
+                role=role,
+                author="agent",
+                text=text,
+                framework_item=framework_item,
+                created_at=NOW,
+            )
         )
 
 
@@ -158,7 +169,8 @@ def test_what_the_user_typed_is_shown_only_if_it_was_typed_elsewhere(screen: Scr
     screen.transcript.own_turns.add("mine")
     screen.message("hello", MessageRole.USER, "mine")
     screen.message("hi there", MessageRole.USER, "another")
-    assert screen.text == "agent: hi there\n"
+    screen.message("from elsewhere", MessageRole.USER, "mine", {"custom_metadata": {STEERED: True}})
+    assert screen.text == "agent: hi there\nagent: from elsewhere\n"
 
 
 def test_markup_and_control_characters_are_only_text(screen: Screen) -> None:

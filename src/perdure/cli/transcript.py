@@ -31,7 +31,8 @@ class Transcript:
     """Prints what a ``Follower`` shows it.
 
     Attributes:
-        own_turns: turns whose user message is on the screen already, because it came from there.
+        own_turns: turns whose user message is on the screen already, because it came from there.  What was told to
+            such a turn on the way came from elsewhere.
     """
 
     def __init__(self, console: Console) -> None:
@@ -54,7 +55,7 @@ class Transcript:
     def message(self, message: Message) -> None:
         """Prints a message unless its text was streamed before or typed here."""
         if message.role is MessageRole.USER:
-            if message.turn_id not in self.own_turns:
+            if message.turn_id not in self.own_turns or message.steered:
                 self.line(message_text(message))
         elif message.role is MessageRole.ASSISTANT and message.text:
             before, found, after = self._streamed.partition(message.text)

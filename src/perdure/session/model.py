@@ -250,6 +250,10 @@ class UserMessage(Shape):
     steers: bool = False
 
 
+STEERED = "perdure_steered"
+"""In the custom metadata of a framework item: true if it is a message that joined a turn."""
+
+
 class JoinedMessage(Shape):
     """A message that steered, and so became part of a turn that was open."""
 
@@ -338,6 +342,12 @@ class Message(Shape):
     images: tuple[str, ...] = ()
     framework_item: JsonObject
     created_at: datetime
+
+    @property
+    def steered(self) -> bool:
+        """Whether it was told to a turn that was running, and joined it (``steer_user_message``)."""
+        metadata = self.framework_item.get("custom_metadata")
+        return isinstance(metadata, dict) and metadata.get(STEERED) is True
 
 
 class StepRecord(Shape):

@@ -23,7 +23,7 @@ from perdure.adk.live.core import TurnCore, turn_of
 from perdure.adk.live.runs import current_run
 from perdure.adk.marks import is_ours, ours
 from perdure.adk.records.history import USER, content_of
-from perdure.session.model import JoinedMessage, JoinedMessages
+from perdure.session.model import STEERED, JoinedMessage, JoinedMessages
 from perdure.session.runner import JOINED
 
 
@@ -77,6 +77,7 @@ async def _join(core: TurnCore, invocation: InvocationContext, request: LlmReque
             author=USER,
             content=content if changed is None else changed,
             isolation_scope=invocation.isolation_scope,
+            custom_metadata={STEERED: True},
         )
         await invocation.session_service.append_event(session=invocation.session, event=event)
         assert event.content is not None

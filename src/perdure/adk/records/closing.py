@@ -21,6 +21,7 @@ from perdure.adk.records.history import USER, content_of, is_stored, message_of
 from perdure.adk.tools.answers import failure_response
 from perdure.adk.tools.outcomes import Outcome, read_outcome, shown_result
 from perdure.session.model import (
+    STEERED,
     TOOL_CALL_NOT_RUN_ERROR_PREFIX,
     ErrorInfo,
     JoinedMessage,
@@ -66,6 +67,7 @@ def closing_messages(
         if one.message_id not in known:
             events.append(closer.event(USER, content_of(one.message)))
             events[-1].id = one.message_id
+            events[-1].custom_metadata = {STEERED: True}
     note = _note(calls, status, error, _unanswered(stored))
     events.append(closer.event(USER, types.Content(role=USER, parts=[types.Part(text=note)])))
     first = sum(1 for event in stored if is_stored(event))
