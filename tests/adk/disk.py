@@ -155,6 +155,9 @@ class Log:
         self.disk.usage += usage
         return call
 
+    def steered(self) -> bool:
+        return bool(self.disk.steering)
+
     async def join(self, key: str) -> Sequence[JoinedMessage]:
         assert key.startswith(JOINED)
         if not self.disk.steering:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +14,7 @@ from google.adk.models.llm_request import LlmRequest
 from google.adk.models.llm_response import LlmResponse
 from google.adk.plugins.base_plugin import BasePlugin
 from google.adk.tools.agent_tool import AgentTool
+from google.adk.tools.tool_context import ToolContext
 from google.genai import types
 from tests.adk.disk import Crash, Disk
 from tests.adk.model import ScriptedModel, calls, says
@@ -202,3 +204,33 @@ async def test_what_joined_a_turn_that_is_closed_is_told_to_the_next_one() -> No
     engine.disk.store(messages)
     again = closing(disk.start, disk.messages[:2], [steered()], [], TurnStatus.CANCELLED, None, 5)
     assert WORDS not in str([message.text for message in again]), "it is stored already"
+
+
+async def test_a_branch_that_is_stopped_as_messages_join_says_them_all_the_same() -> None:
+    """What left the queue is in no other place."""
+
+    class Slow(BasePlugin):
+        async def on_user_message_callback(self, *, user_message: types.Content, **given: Any) -> types.Content | None:
+            if WORDS in str(user_message):
+                joining.set()
+                await asyncio.sleep(0.2)
+            return None
+
+    async def leave(tool_context: ToolContext) -> str:
+        """Ends the loop around both branches."""
+        await joining.wait()
+        tool_context.actions.escalate = True
+        return "left"
+
+    joining = asyncio.Event()
+    model = ScriptedModel(replies=[calls(("look", {})), says("never")])
+    other = ScriptedModel(replies=[calls(("leave", {})), says("two")])
+    first = LlmAgent(name="a", model=model, tools=[told_by(lambda: world)])
+    second = LlmAgent(name="b", model=other, tools=[leave])
+    both = ParallelAgent(name="both", sub_agents=[first, second])
+    world = Steered(model, App(name="both", root_agent=both, plugins=[Slow("slow")]), others=(other,), branched=True)
+    await world.engine().turn("go")
+    disk = world.disk
+    assert disk is not None
+    said = [item["id"] for item in disk.messages if WORDS in str(item["content"])]
+    assert said == ["m-1", "m-2"]

@@ -84,6 +84,9 @@ class StoreTurnLog:
         self._flush_soon()
         return call
 
+    def steered(self) -> bool:
+        return bool(self._steering())
+
     async def join(self, key: str) -> Sequence[JoinedMessage]:
         steering = self._steering()
         if not steering or not await self._join(JoinRequested(self._book.turn_id, steering), key):

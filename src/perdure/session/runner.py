@@ -428,6 +428,10 @@ class TurnLog(Protocol):
         """
         ...
 
+    def steered(self) -> bool:
+        """Whether a message of the session's queue steers.  Never waits."""
+        ...
+
     async def join(self, key: str) -> Sequence[JoinedMessage]:
         """Takes what steers out of the session's queue, for the model call that is about to be made.
 
@@ -437,7 +441,7 @@ class TurnLog(Protocol):
             key: of the record, which a replay finds in the journal; begins with ``JOINED``.
 
         Returns:
-            Nothing, at once, if no message of the queue steers.
+            Nothing if no message of the queue steers, or the turn is about to end.
         """
         ...
 

@@ -8,7 +8,7 @@ is decided already.  A record says what joined, and where (``session.runner.JOIN
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
 from google.adk.agents.invocation_context import InvocationContext
@@ -20,10 +20,11 @@ from google.adk.models.llm_response import LlmResponse
 
 from perdure.adk import seams
 from perdure.adk.live.core import TurnCore, turn_of
+from perdure.adk.live.parking import TurnDropped
 from perdure.adk.live.runs import current_run
 from perdure.adk.marks import is_ours, ours
 from perdure.adk.records.history import USER, content_of
-from perdure.session.model import STEERED, JoinedMessage, JoinedMessages
+from perdure.session.model import STEERED, JoinedMessages
 from perdure.session.runner import JOINED
 
 
@@ -66,7 +67,34 @@ async def _join(core: TurnCore, invocation: InvocationContext, request: LlmReque
     assert run is not None, "an agent always runs in a run"
     place = core.place_of(run, invocation)
     number = core.requests[place] = core.requests.get(place, 0) + 1
-    for joined in await _joined(core, place, f"{JOINED}{place}|{number}"):
+    key, journal = f"{JOINED}{place}|{number}", core.conductor.journal
+    recorded = journal.asides.get(key)
+    if recorded is None and not core.log.steered():
+        return
+    if recorded is None and (not journal.replayed or journal.knows_model_call(core.next_model_key(place))):
+        return  # This call was made without it.
+    # A branch may be stopped at any moment.  What has joined the turn by then is said all the same.
+    joining = asyncio.create_task(_take_along(core, invocation, request, key, recorded), name=f"perdure {key}")
+    try:
+        await asyncio.shield(joining)
+    except asyncio.CancelledError:
+        try:
+            core.conductor.parking.guard()
+        except TurnDropped:
+            joining.cancel()
+            raise
+        await joining
+        raise
+
+
+async def _take_along(
+    core: TurnCore, invocation: InvocationContext, request: LlmRequest, key: str, recorded: str | None
+) -> None:
+    if recorded is None:
+        messages = await core.log.join(key)
+    else:
+        messages = JoinedMessages.model_validate_json(recorded).messages
+    for joined in messages:
         content = content_of(joined.message)
         changed = await invocation.plugin_manager.run_on_user_message_callback(
             user_message=content, invocation_context=invocation
@@ -82,17 +110,3 @@ async def _join(core: TurnCore, invocation: InvocationContext, request: LlmReque
         await invocation.session_service.append_event(session=invocation.session, event=event)
         assert event.content is not None
         request.contents.append(event.content.model_copy(deep=True))
-
-
-async def _joined(core: TurnCore, place: str, key: str) -> Sequence[JoinedMessage]:
-    journal = core.conductor.journal
-    record = journal.asides.get(key)
-    if record is not None:
-        return JoinedMessages.model_validate_json(record).messages
-    if not journal.replayed or journal.knows_model_call(core.next_model_key(place)):
-        return ()  # This call was made without it.
-    try:
-        return await core.log.join(key)
-    except asyncio.CancelledError:
-        core.conductor.parking.guard()
-        raise
