@@ -97,6 +97,12 @@ class Disk:
         """A new process goes on with the disk."""
         self.crash_at = None
 
+    @property
+    def joined(self) -> list[JoinedMessage]:
+        """What joined the leg."""
+        records = [call.response for call in self.model_calls if call.key.startswith(JOINED)]
+        return [one for record in records for one in JoinedMessages.model_validate_json(record).messages]
+
     def asked_of(self, call_id: str) -> str | None:
         return next((asked.outcome for asker, asked in reversed(self.asks) if asker == call_id), None)
 
@@ -158,15 +164,16 @@ class Log:
     def steered(self) -> bool:
         return bool(self.disk.steering)
 
-    async def join(self, key: str) -> Sequence[JoinedMessage]:
+    async def join(self, key: str, seen: Sequence[int]) -> ModelCall | None:
         assert key.startswith(JOINED)
         if not self.disk.steering:
-            return ()
+            return None
         self.disk.write()
         joined, self.disk.steering = tuple(self.disk.steering), []
-        response = JoinedMessages(messages=joined).model_dump_json()
-        self.disk.model_calls.append(ModelCall(key, self.disk.sequence(), response, Usage(), self.disk.now_ms()))
-        return joined
+        response = JoinedMessages(seen=tuple(seen), messages=joined).model_dump_json()
+        call = ModelCall(key, self.disk.sequence(), response, Usage(), self.disk.now_ms())
+        self.disk.model_calls.append(call)
+        return call
 
     async def written(self) -> None:
         """Nothing: here a record is on disk when it is accepted."""

@@ -295,7 +295,9 @@ class Engine:
                 )
         closed = [ClosedCall(disk.requests[i], disk.records[i]) for i in disk.requests]
         stored = disk.messages[disk.start.history_length :]
-        self.disk.store(self.runner.closing_messages(disk.start, stored, [], closed, status, error, 1_700_000_900_000))
+        self.disk.store(
+            self.runner.closing_messages(disk.start, stored, disk.joined, closed, status, error, 1_700_000_900_000)
+        )
 
     async def _step(self, request: CallRequest, live: LiveTurn) -> bool:
         disk, call_id = self.disk, request.call_id

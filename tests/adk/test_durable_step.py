@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable
 from typing import Any
@@ -18,7 +19,7 @@ from google.adk.tools.base_tool import BaseTool
 from google.adk.tools.tool_context import ToolContext
 from google.adk.workflow import START, Workflow, node
 from google.genai import types
-from tests.adk.disk import Crash, Disk
+from tests.adk.disk import Crash, Disk, Log
 from tests.adk.engine import Engine
 from tests.adk.model import ScriptedModel, calls, says
 from tests.adk.workflow_worlds import QUICK
@@ -260,3 +261,40 @@ async def test_outside_of_a_durable_turn_and_with_wrong_arguments() -> None:
     engine = World(model, LlmAgent(name="a", model=model, before_agent_callback=before_agent)).engine()
     await engine.turn("go")
     assert engine.disk.state["checked"] is True
+
+
+async def test_what_comes_while_a_record_is_on_its_way_to_the_disk_is_behind_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As it is in a replay, which goes by when the record was made."""
+
+    async def slowly(self: Log) -> None:
+        while not self.disk.records:  # noqa: ASYNC110 - the other branch's tool is under way
+            await asyncio.sleep(0)
+        for _ in range(200):
+            await asyncio.sleep(0)
+
+    class Custom(BaseAgent):
+        async def _run_async_impl(self, ctx: InvocationContext) -> AsyncGenerator[Event, None]:
+            await looking.wait()
+            value = await durable_step(ctx, "custom", lambda: "done first")
+            yield Event(author=self.name, content=types.Content(role="model", parts=[types.Part(text=value)]))
+
+    async def look() -> str:
+        """Looks."""
+        looking.set()
+        for _ in range(100):
+            await asyncio.sleep(0)
+        return "seen"
+
+    looking = asyncio.Event()
+    monkeypatch.setattr(Log, "written", slowly)
+    model = ScriptedModel(replies=[calls(("look", {})), says("looked")])
+    root = ParallelAgent(name="both", sub_agents=[LlmAgent(name="a", model=model, tools=[look]), Custom(name="custom")])
+    engine = World(model, root).engine()
+    await engine.turn("go")
+    said = [str(item["content"]["parts"]) for item in engine.disk.messages]
+    assert [
+        next(word for word in ("go", "function_call", "done first", "function_response", "looked") if word in one)
+        for one in said
+    ] == ["go", "function_call", "done first", "function_response", "looked"]

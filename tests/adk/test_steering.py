@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from copy import copy
+from dataclasses import fields
 from typing import Any
 
 import pytest
@@ -21,7 +23,9 @@ from tests.adk.model import ScriptedModel, calls, says
 from tests.adk.plain import request_form
 from tests.adk.worlds import World
 
+from perdure.errors import NonDeterminismError
 from perdure.session.model import STEERED, ErrorInfo, JoinedMessage, TurnStatus, UserMessage
+from perdure.session.runner import JOINED
 
 WORDS = "rather the other one"
 
@@ -93,6 +97,11 @@ def beside_another() -> Steered:
 SHAPES: dict[str, Callable[[], Steered]] = {
     shape.__name__: shape for shape in (alone, then_another, behind_a_tool_agent, beside_another)
 }
+
+
+def calls_in(disk: Disk) -> list[dict[str, Any]]:
+    parts = [part for item in disk.messages for part in item["content"]["parts"]]
+    return [part["function_call"] for part in parts if "function_call" in part]
 
 
 def texts(request: LlmRequest) -> list[str]:
@@ -190,6 +199,115 @@ async def test_an_agent_that_does_not_take_part_in_the_conversation_takes_nothin
     await world.engine().turn("go")
     assert WORDS not in str([request_form(request) for request in model.requests])
     assert texts(second.requests[0])[-2:] == [f"{WORDS} 1", f"{WORDS} 2"]
+
+
+async def crashed_behind_the_join() -> Disk:
+    """The disk of a turn whose process died when messages had joined it and the model had not answered."""
+    whole = SHAPES["alone"]()
+    await whole.engine().turn("go")
+    assert whole.disk is not None
+    for point in range(1, whole.disk.writes + 1):
+        disk = Disk(crash_at=point)
+        engine = SHAPES["alone"]().engine(disk)
+        engine.begin("go")
+        with pytest.raises(Crash):
+            await engine.go_on()
+        disk.reboot()
+        if disk.joined:
+            return disk
+    raise AssertionError("nothing joined")
+
+
+async def test_what_joined_is_told_also_if_the_code_would_not_let_it_join_any_more() -> None:
+    disk = await crashed_behind_the_join()
+    model = ScriptedModel(replies=[says("done")] * 3)
+    agent = LlmAgent(name="a", model=model, tools=[told_by(lambda: world)], include_contents="none")
+    world = Steered(model, agent)
+    await world.engine(disk).go_on()
+    assert disk.status is TurnStatus.COMPLETED
+    assert texts(model.requests[0])[-2:] == [f"{WORDS} 1", f"{WORDS} 2"]
+    assert [item["id"] for item in disk.messages if WORDS in str(item["content"])] == ["m-1", "m-2"]
+
+
+async def test_a_replay_that_does_not_come_to_where_messages_joined_stops() -> None:
+    disk = await crashed_behind_the_join()
+
+    def answer_it(callback_context: CallbackContext, llm_request: LlmRequest) -> LlmResponse | None:
+        if len(llm_request.contents) == 1:
+            return None
+        return LlmResponse(content=types.Content(role="model", parts=[types.Part(text="by a callback")]))
+
+    async def no_request(callback_context: CallbackContext) -> types.Content:
+        return types.Content(role="model", parts=[types.Part(text="not at all")])
+
+    model = ScriptedModel(replies=[])
+    agent = LlmAgent(name="a", model=model, tools=[told_by(lambda: world)], before_model_callback=answer_it)
+    world = Steered(model, agent)
+    again = Disk(**{field.name: copy(getattr(disk, field.name)) for field in fields(disk)})
+    await world.engine(again).go_on()
+    assert [item["id"] for item in again.messages if WORDS in str(item["content"])] == ["m-1", "m-2"]
+    # What is recorded of the turn is that message alone.
+    disk.model_calls = [call for call in disk.model_calls if call.key.startswith(JOINED)]
+    disk.requests, disk.records, disk.messages, disk.new_messages = {}, {}, [], []
+    agent = LlmAgent(name="a", model=model, before_agent_callback=no_request)
+    with pytest.raises(NonDeterminismError, match="a message that joined the turn") as caught:
+        await Steered(model, agent).engine(disk).go_on()
+    assert str(caught.value.step).startswith(JOINED)
+    assert disk.status is not TurnStatus.FAILED
+
+
+async def test_a_branch_with_an_open_call_hears_what_was_said_to_another_one() -> None:
+    """ADK leaves out what comes between a call and its result."""
+
+    async def wait_for_it() -> str:
+        """Waits until the other branch was told."""
+        while len(model.requests) < 2:  # noqa: ASYNC110 - it is the other branch that moves
+            await asyncio.sleep(0)
+        return "waited"
+
+    model = ScriptedModel(replies=[calls(("look", {})), says("one")])
+    other = ScriptedModel(replies=[calls(("wait_for_it", {})), calls(("wait_for_it", {})), says("two")])
+    first = LlmAgent(name="a", model=model, tools=[told_by(lambda: world)])
+    second = LlmAgent(name="b", model=other, tools=[wait_for_it])
+    both = ParallelAgent(name="both", sub_agents=[first, second])
+    world = Steered(model, both, others=(other,), branched=True)
+    await world.engine().turn("go")
+    for request in (model.requests[1], *other.requests[1:]):
+        assert [one for one in texts(request) if WORDS in one] == [f"{WORDS} 1", f"{WORDS} 2"]
+    assert WORDS not in str(request_form(other.requests[0]))
+
+
+async def test_what_an_agent_with_a_task_is_told_belongs_to_its_task() -> None:
+    """As what users say to it in a turn of its own (``Runner`` gives that the scope of the task)."""
+    model = ScriptedModel(replies=[calls(("helper", {"request": "look"})), says("done")])
+    inner = ScriptedModel(replies=[calls(("look", {})), calls(("finish_task", {"result": "seen"}))])
+    helper = LlmAgent(name="helper", model=inner, mode="task", description="Looks.", tools=[told_by(lambda: world)])
+    world = Steered(model, LlmAgent(name="a", model=model, sub_agents=[helper]), others=(inner,))
+    await world.engine().turn("go")
+    disk = world.disk
+    assert disk is not None
+    assert texts(inner.requests[-1])[-2:] == [f"{WORDS} 1", f"{WORDS} 2"]
+    assert WORDS not in str([request_form(request) for request in model.requests])
+    said = [item["isolation_scope"] for item in disk.messages if WORDS in str(item["content"])]
+    (task,) = [call["id"] for call in calls_in(disk) if call["name"] == "helper"]
+    assert said == [task, task]
+
+
+async def test_a_turn_whose_callback_fails_when_messages_joined_leaves_them_in_the_history() -> None:
+    def refuse(callback_context: CallbackContext, llm_request: LlmRequest) -> LlmResponse | None:
+        if WORDS in str(texts(llm_request)):
+            raise ValueError("no such words")
+        return None
+
+    model = ScriptedModel(replies=[calls(("look", {})), says("again")])
+    agent = LlmAgent(name="a", model=model, tools=[told_by(lambda: world)], before_model_callback=refuse)
+    world = Steered(model, agent)
+    await world.engine().turn("go")
+    disk = world.disk
+    assert disk is not None
+    assert disk.status is TurnStatus.FAILED
+    said = [item["id"] for item in disk.messages if WORDS in str(item.get("content"))]
+    assert said == ["m-1", "m-2"]
 
 
 async def test_what_joined_a_turn_that_is_closed_is_told_to_the_next_one() -> None:

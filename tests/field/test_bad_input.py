@@ -52,6 +52,7 @@ def said_well(error: PerdureError, *words: str) -> None:
 
 ON_AN_UNKNOWN_SESSION: list[Call] = [
     lambda c: c.send_user_message("nowhere", "hi"),
+    lambda c: c.steer_user_message("nowhere", "hi"),
     lambda c: c.get_agent_snapshot("nowhere"),
     lambda c: c.wait("nowhere"),
     lambda c: c.resolve_interrupt("nowhere", "i", approved=True),
@@ -214,6 +215,8 @@ MALFORMED: list[tuple[Call, str]] = [
     (lambda c: c.start_session("new", ""), "empty message"),
     (lambda c: c.start_session("new", state_delta={"a": 1}), "go with a message"),
     (lambda c: c.send_user_message(SESSION, ""), "empty message"),
+    (lambda c: c.steer_user_message(SESSION, ""), "empty text"),
+    (lambda c: c.steer_user_message(SESSION, "é" * 500_001), "1000002 bytes"),
     (lambda c: c.send_user_message(SESSION, "hi", run_config={"max_llm_calls": "many"}), "run_config"),
     (lambda c: c.send_user_message(SESSION, "hi", run_config={"no_such_option": 1}), "run_config"),
     (lambda c: c.send_user_message(SESSION, "hi", run_config=RunConfig(support_cfc=True)), "support_cfc"),

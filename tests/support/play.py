@@ -228,9 +228,11 @@ class Play:
         """Takes along what steers; the texts."""
         key = f"{JOINED}{key}"
         self._unused.discard(key)
-        if key in self._models:
-            return [one.message.text for one in JoinedMessages.model_validate_json(self._models[key]).messages]
-        return [one.message.text for one in await self._log.join(key)]
+        response = self._models.get(key)
+        if response is None:
+            record = await self._log.join(key, ())
+            response = JoinedMessages(messages=()).model_dump_json() if record is None else record.response
+        return [one.message.text for one in JoinedMessages.model_validate_json(response).messages]
 
     async def tools(self, group: str, calls: dict[str, PlayCall]) -> list[CallRecord]:
         """Tool calls of one model response, by call id."""

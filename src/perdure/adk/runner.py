@@ -226,6 +226,7 @@ class AdkAgentRunner:
             async with aclosing(events):
                 async for event in events:
                     yield event
+            await steering.say_the_rest(core)
             await leave(core, self._runner)
 
         whole_history = config.get_session_config is None

@@ -23,10 +23,11 @@ from perdure.client.checks import (
 )
 from perdure.engine.base import Engine
 from perdure.engine.feed import Subscription
-from perdure.errors import EventCursorExpired, FlowNotFound, UsageError, WaitTimeout
+from perdure.errors import EventCursorExpired, FlowNotFound, PayloadTooLarge, UsageError, WaitTimeout
 from perdure.ids import new_turn_id
 from perdure.session.flow import await_step_id
 from perdure.session.model import (
+    MAX_STEERING_BYTES,
     AgentEvent,
     AgentEventType,
     AgentSnapshot,
@@ -153,7 +154,7 @@ class AgentSessionClient:
             ),
             await_step_id=await_step_id(0),
         )
-        content = None if first is None else _words(first)
+        content = None if first is None else first.model_dump(mode="json")
         request = request_of(request_id, "start", self._flow_type, user, initial, content)
         turn = None if first is None else (new_turn_id(self._engine.ids), first)
         turn_id = await self._store.create_session(new, turn, request, self._now())
@@ -188,7 +189,7 @@ class AgentSessionClient:
             PayloadTooLarge
         """
         message = self._message("text", text, images, state_delta, run_config, content)
-        request = request_of(request_id, "send", _words(message))
+        request = request_of(request_id, "send", message.model_dump(mode="json"))
         turn_id = new_turn_id(self._engine.ids)
         turn_id = await self._store.accept_message(text_id(session_id), turn_id, message, request, self._now())
         await self._engine.notify(session_id)
@@ -209,11 +210,22 @@ class AgentSessionClient:
             SessionNotFound, SessionClosed, RequestConflict
             UsageError: the text is empty or no text.
             ValueNotStorable: it is no valid Unicode.
-            PayloadTooLarge
+            PayloadTooLarge: it has more than 1,000,000 bytes as UTF-8: what joins a request has to leave room in it.
         """
-        message = self._message("text", text, (), None, None, None).model_copy(update={"steers": True})
+        check_text(text, "text")
+        if not text:
+            raise UsageError("an empty text: pass what the turn is to be told", argument="text")
+        size = len(text.encode(errors="replace"))
+        if size > MAX_STEERING_BYTES:
+            raise PayloadTooLarge(
+                f"the text has {size} bytes; a turn that runs can be told {MAX_STEERING_BYTES}. Send it with "
+                "send_user_message, or say where it is to be found",
+                where="text",
+                size=size,
+                limit=MAX_STEERING_BYTES,
+            )
         request = request_of(request_id, "steer", text)
-        message_id = new_turn_id(self._engine.ids)
+        message, message_id = UserMessage(text=text, steers=True), new_turn_id(self._engine.ids)
         message_id = await self._store.accept_message(text_id(session_id), message_id, message, request, self._now())
         await self._engine.notify(session_id)
         return message_id
@@ -565,12 +577,6 @@ def _as_json(value: BaseModel | Mapping[str, JsonValue] | None, argument: str) -
     plain = value.model_dump(mode="json", exclude_unset=True) if isinstance(value, BaseModel) else dict(value)
     ensure_storable(plain, argument)
     return plain
-
-
-def _words(message: UserMessage) -> JsonObject:
-    """A message as what makes a request the same one again."""
-    words: JsonObject = message.model_dump(mode="json", exclude={"steers"})
-    return words
 
 
 def _why(snapshot: AgentSnapshot) -> str:

@@ -17,14 +17,13 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from perdure.clock import Clock
-from perdure.engine.arrivals import Arrival
-from perdure.engine.attachments import Attachment
+from perdure.engine.arrivals import Arrival, JoinAsked
 from perdure.engine.book import TurnBook
 from perdure.engine.feed import FeedHub
 from perdure.engine.host import Reduction, SessionHost, is_empty
 from perdure.engine.running import RunningSteps
 from perdure.engine.turn_log import StoreTurnLog
-from perdure.errors import EngineError
+from perdure.errors import Conflict, EngineError
 from perdure.session.model import SessionStatus, TurnStatus
 from perdure.session.runner import AgentSessionFlow
 from perdure.session.state import (
@@ -39,7 +38,6 @@ from perdure.session.state import (
     DropTurn,
     EndTurn,
     HandOut,
-    JoinRequested,
     ModelStepSettled,
     RunCall,
     RunModel,
@@ -77,7 +75,7 @@ class FlushAsked:
     done: asyncio.Future[None]
 
 
-Mail = Arrival | Signal | TaskEnded | FlushAsked
+Mail = Arrival | Signal | TaskEnded | FlushAsked | JoinAsked
 """What comes for an actor."""
 
 _TOOL_NEWS = (AttemptStarted, AttemptFailed, CallAsked, CallSettled)
@@ -239,6 +237,8 @@ class SessionActor:
             await self._flush()
             if not mail.done.done():
                 mail.done.set_result(None)
+        elif isinstance(mail, JoinAsked):
+            await self._take_along(mail)
         elif isinstance(mail, TaskEnded):
             self._step_left(mail.key)
 
@@ -283,6 +283,24 @@ class SessionActor:
         elif not is_empty(write):
             await self._host.commit(write, step.now_ms)
         self.released = write.release
+        await self._follow(step)
+
+    async def _take_along(self, asked: JoinAsked) -> None:
+        """Messages join the turn, behind what is recorded of it.  If one was cancelled, that is heard first."""
+        await self._flush()
+        try:
+            step = await self._host.join(asked)
+        except Conflict:
+            await self._look()
+            self._arrivals.put_nowait(asked)
+            return
+        if step is not None:
+            await self._follow(step)
+        if not asked.done.done():
+            asked.done.set_result(None)
+
+    async def _follow(self, step: Reduction) -> None:
+        """What is to be done when a step of the loop is on disk, or on its way there."""
         for arrival, follow in step.taken:
             if arrival.applied is not None and not arrival.applied.done():
                 arrival.applied.set_result(bool(follow))
@@ -351,14 +369,9 @@ class SessionActor:
             book,
             flush_soon=self._flush_soon,
             flush_now=self._flush_now,
-            join=self._join_turn,
+            join=self._arrivals.put_nowait,
             news=lambda: self._arrivals.put_nowait(Arrival(TurnHasNews(book.turn_id))),
         )
-
-    def _join_turn(self, given: JoinRequested, key: str) -> asyncio.Future[bool]:
-        applied: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        self._arrivals.put_nowait(Arrival(given, Attachment(joins=key), applied))
-        return applied
 
     def _flush_now(self) -> asyncio.Future[None]:
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()

@@ -19,6 +19,7 @@ from perdure.session.runner import (
     DriveFailed,
     DriveFinished,
     DriveResult,
+    ModelCall,
     Question,
 )
 from perdure.session.state import (
@@ -44,6 +45,25 @@ class Arrival:
     given: Input
     attachment: Attachment = NOTHING
     applied: asyncio.Future[bool] | None = None
+
+
+@dataclass(slots=True, eq=False)
+class JoinAsked:
+    """A model call of a turn is about to be made and would take along what steers.
+
+    Attributes:
+        key, sequence: of the record that says what joined.
+        seen: see ``JoinedMessages``.
+        record: that record, once it is on disk; ``None`` if nothing joined.
+        done: when it is decided.
+    """
+
+    turn_id: str
+    key: str
+    sequence: int
+    seen: tuple[int, ...]
+    done: asyncio.Future[None]
+    record: ModelCall | None = None
 
 
 def error_info(error: BaseException) -> ErrorInfo:

@@ -19,7 +19,6 @@ class Attachment:
         kinds: which durable writes the input itself is.
         consumed: inbox positions that are done with once the input is applied.
         message: of a message that arrived.
-        joins: key of the record of what joins the turn.
         progress: of a model step.
         requests, questions: what a model step asked for, by id.
         carry: what an invocation that ended hands on to the next one.
@@ -32,7 +31,6 @@ class Attachment:
     kinds: tuple[DurableWrite, ...] = ()
     consumed: tuple[int, ...] = ()
     message: tuple[str, UserMessage] | None = None
-    joins: str | None = None
     progress: Progress | None = None
     requests: dict[str, CallRequest] = field(default_factory=dict[str, CallRequest])
     questions: dict[str, Question] = field(default_factory=dict[str, Question])

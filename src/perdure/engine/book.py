@@ -61,7 +61,7 @@ class TurnBook:
         stored_messages: how many messages of the turn are stored.
         unwritten_models: records of model calls that the next write takes along.
         unwritten_messages: messages likewise, that came before something that is shown already.
-        joined: messages that joined the leg, by the key of their record.
+        joined: messages that joined the leg, in order.
         sealed: the turn's last messages are being written; what its invocation still says is not heard.
     """
 
@@ -80,7 +80,7 @@ class TurnBook:
     usage: Usage = NO_USAGE
     unwritten_models: list[ModelCall] = field(default_factory=list[ModelCall])
     unwritten_messages: list[NewMessage] = field(default_factory=list[NewMessage])
-    joined: dict[str, tuple[JoinedMessage, ...]] = field(default_factory=dict[str, "tuple[JoinedMessage, ...]"])
+    joined: list[JoinedMessage] = field(default_factory=list[JoinedMessage])
     sealed: bool = False
 
     @property
@@ -133,12 +133,6 @@ class TurnBook:
         records: list[Settled] = [self.records[call_id] for call_id in command.call_ids]
         answers = [self.answers[question_id] for question_id in command.question_ids]
         return sorted([*records, *answers], key=lambda one: one.sequence)
-
-    def record_joined(self, key: str, joined: Sequence[JoinedMessage], now_ms: int) -> ModelCall:
-        """The record of messages that joined the turn."""
-        self.joined[key] = tuple(joined)
-        response = JoinedMessages(messages=self.joined[key]).model_dump_json()
-        return ModelCall(key, self.next_sequence(), response, NO_USAGE, now_ms)
 
     def next_sequence(self) -> int:
         self.sequence += 1
@@ -286,11 +280,12 @@ def restore_book(claimed: ClaimedSession, recorded: RecordedTurn, interrupts: Se
         sequence=claimed.max_sequence,
         stored_messages=stored.stored_messages,
         usage=stored.usage,
-        joined={
-            call.key: JoinedMessages.model_validate_json(call.response).messages
+        joined=[
+            joined
             for call in recorded.model_calls
             if call.key.startswith(JOINED)
-        },
+            for joined in JoinedMessages.model_validate_json(call.response).messages
+        ],
     )
 
 

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, fields, replace
 
 from perdure.clock import Clock, to_ms
-from perdure.engine.arrivals import Arrival, inbox_arrival
+from perdure.engine.arrivals import Arrival, JoinAsked, inbox_arrival
 from perdure.engine.attachments import NOTHING, Attachment, SessionFacts
 from perdure.engine.book import TurnBook, next_deadline_ms, restore_book, restore_state
 from perdure.engine.feed import FeedHub, SessionFeed
@@ -20,8 +20,17 @@ from perdure.engine.turn_log import StoreTurnLog
 from perdure.errors import UsageError
 from perdure.faults import DurableWrite
 from perdure.session.flow import reduce
-from perdure.session.model import NO_USAGE, Interrupt, InterruptStatus, TurnStatus, UserMessage
-from perdure.session.runner import AgentSessionFlow, ClosedCall, NewMessage
+from perdure.session.model import (
+    MAX_STEERING_BYTES,
+    NO_USAGE,
+    Interrupt,
+    InterruptStatus,
+    JoinedMessage,
+    JoinedMessages,
+    TurnStatus,
+    UserMessage,
+)
+from perdure.session.runner import AgentSessionFlow, ClosedCall, ModelCall, NewMessage
 from perdure.session.state import (
     AttemptFailed,
     AttemptStarted,
@@ -32,6 +41,7 @@ from perdure.session.state import (
     Input,
     InterruptExpired,
     JoinRequested,
+    JoinTurn,
     MessageArrived,
     ModelStepSettled,
     RunCall,
@@ -39,9 +49,6 @@ from perdure.session.state import (
     TakenOver,
 )
 from perdure.store.base import ClaimedSession, InboxItem, SessionStore, SessionWrite
-
-MOST_JOINED = 1_000_000
-"""Characters that join a turn at one model call, unless one message alone has more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,11 +216,10 @@ class SessionHost:
         earlier = await self._store.read_earlier_calls(self.session_id, start.turn_id) if start.leg > 1 else ()
         calls = [ClosedCall(call.request, call.record) for call in earlier if call.record is not None]
         calls += [ClosedCall(request, book.records[call_id]) for call_id, request in book.requests.items()]
-        joined = [one for messages in book.joined.values() for one in messages]
 
         def close(calls: Sequence[ClosedCall]) -> tuple[NewMessage, ...]:
             return self._flow.runner.closing_messages(
-                start, [*stored, *new], joined, calls, ended.status, ended.error, draft.now_ms
+                start, [*stored, *new], book.joined, calls, ended.status, ended.error, draft.now_ms
             )
 
         try:
@@ -223,6 +229,48 @@ class SessionHost:
             # All together it is more than a store takes.  What became of each call is told all the same.
             messages = close([replace(call, record=replace(call.record, outcome=None)) for call in calls])
         return messages
+
+    # ------------------------------------------------------------ what steers
+
+    def _steering(self) -> tuple[str, ...]:
+        """The messages of the queue that steer; of many long ones the first that go into one record."""
+        steering: list[str] = []
+        room = MAX_STEERING_BYTES
+        for message_id, message in self._messages.items():
+            if not message.steers:
+                continue
+            room -= len(message.text.encode())
+            if room < 0:
+                break
+            steering.append(message_id)
+        return tuple(steering)
+
+    async def join(self, asked: JoinAsked) -> Reduction | None:
+        """Takes messages out of the queue and into the open turn, in a write of its own.  ``None``: none may join.
+
+        Nothing is changed before that write is on disk: a client may cancel one of them up to then.
+
+        Raises:
+            Conflict: a client was first; nothing was written.
+            LeaseLost, StoreError
+        """
+        given = JoinRequested(asked.turn_id, self._steering())
+        state, commands = reduce(self.state, given)
+        ids = tuple(command.message_id for command in commands if isinstance(command, JoinTurn))
+        if not ids or self.book is None:
+            return None
+        messages = [JoinedMessage(message_id=one, message=self._messages[one]) for one in ids]
+        response = JoinedMessages(seen=asked.seen, messages=tuple(messages)).model_dump_json()
+        now_ms = self._clock.now_ms()
+        record = ModelCall(asked.key, asked.sequence, response, NO_USAGE, now_ms)
+        kinds = (DurableWrite.MESSAGES_JOINED,)
+        write = SessionWrite(kinds, turn_id=asked.turn_id, model_calls=(record,), joined=ids)
+        await self.commit(write, now_ms)
+        self.state, asked.record = state, record
+        self.book.joined += messages
+        for message_id in ids:
+            del self._messages[message_id]
+        return Reduction((given,), ((Arrival(given), commands),), write, now_ms)
 
     # ------------------------------------------------------------ writing
 
@@ -271,7 +319,7 @@ class SessionHost:
         *,
         flush_soon: Callable[[], None],
         flush_now: Callable[[], Awaitable[None]],
-        join: Callable[[JoinRequested, str], Awaitable[bool]],
+        join: Callable[[JoinAsked], None],
         news: Callable[[], None],
     ) -> StoreTurnLog:
         """The log of a live turn.  See ``StoreTurnLog``."""
@@ -284,22 +332,9 @@ class SessionHost:
             flush_soon=flush_soon,
             flush_now=flush_now,
             join=join,
-            steering=self._steering,
+            steered=lambda: bool(self._steering()),
             news=news,
         )
-
-    def _steering(self) -> tuple[str, ...]:
-        """The messages of the queue that steer; of many long ones those that fit into one record."""
-        steering: list[str] = []
-        room = MOST_JOINED
-        for message_id, message in self._messages.items():
-            if not message.steers:
-                continue
-            room -= len(message.text)
-            if steering and room < 0:
-                break
-            steering.append(message_id)
-        return tuple(steering)
 
 
 _CONTENT = tuple(part.name for part in fields(SessionWrite) if part.name not in ("kinds", "turn_id"))

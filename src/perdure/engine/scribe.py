@@ -16,7 +16,6 @@ from perdure.session.model import (
     AgentEventType,
     ErrorInfo,
     Interrupt,
-    JoinedMessage,
     JsonObject,
     RecordStatus,
     StepName,
@@ -40,7 +39,6 @@ from perdure.session.state import (
     Ending,
     EndLeg,
     EndTurn,
-    JoinTurn,
     PutRecord,
     PutStep,
     RaiseInterrupt,
@@ -99,8 +97,6 @@ class Draft:
         self._waits = WaitsDraft(facts, late, self._show, now_ms)
         self._new_messages: list[NewMessage] = []
         self._dropped: list[str] = []
-        self._joined: list[JoinedMessage] = []
-        self._joins: str | None = None
         self._begin: TurnBegin | None = None
         self._change: TurnChange | None = None
         self._ending: Ending | None = None
@@ -120,7 +116,6 @@ class Draft:
     def attach(self, attachment: Attachment) -> None:
         """What comes with the input whose commands are taken next."""
         self._attached = attachment
-        self._joins = attachment.joins or self._joins
         self._kinds += attachment.kinds
         self._consumed += attachment.consumed
         book, progress = self.book, attachment.progress
@@ -204,8 +199,6 @@ class Draft:
                 self._dropped.append(turn_id)
                 self._messages.pop(turn_id, None)
                 self._show_dropped(turn_id)
-            case JoinTurn(_, message_id):
-                self._joined.append(JoinedMessage(message_id=message_id, message=self._messages.pop(message_id)))
             case BlockSession(error):
                 self._kinds.append(DurableWrite.SESSION_BLOCKED)
                 self._show(AgentEventType.SESSION_BLOCKED, {"error": error.model_dump(mode="json")})
@@ -343,7 +336,6 @@ class Draft:
 
     def finish(self, before: SessionState, after: SessionState) -> SessionWrite:
         """The write, when all commands are taken."""
-        self._record_joined()
         self._take_early_messages()  # their events are among those that wait to be stored
         session = None
         # A status that a client's write made `running` is set right by whoever takes the item.
@@ -377,14 +369,8 @@ class Draft:
             messages=tuple(self._new_messages),
             turn_id=self._turn_id or (self.book.turn_id if self.book is not None else None),
             dropped=tuple(self._dropped),
-            joined=tuple(one.message_id for one in self._joined),
             events=self._feed.take_unstored(),
         )
-
-    def _record_joined(self) -> None:
-        if self._joined and self._joins is not None:
-            self._models = (*self._models, self._open_book.record_joined(self._joins, self._joined, self.now_ms))
-            self._kinds.append(DurableWrite.MESSAGES_JOINED)
 
     def _call_puts(self, before: SessionState, after: SessionState) -> tuple[CallPut, ...]:
         """The calls whose stored facts this step of the loop changed."""

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
 from perdure.clock import Clock
+from perdure.engine.arrivals import JoinAsked
 from perdure.engine.book import TurnBook
 from perdure.engine.feed import SessionFeed
 from perdure.engine.limits import ensure_storable_messages
-from perdure.session.model import AgentEventType, JoinedMessage, JsonObject, Usage
+from perdure.session.model import AgentEventType, JsonObject, Usage
 from perdure.session.runner import ModelCall, NewMessage, RecordedTurn
-from perdure.session.state import JoinRequested
 from perdure.store.base import SessionStore
 from perdure.store.codec import ensure_fits
 
@@ -22,9 +23,8 @@ class StoreTurnLog:
         fresh: nothing of this leg of the turn is in the journal yet, so it need not be read.
         flush_soon: called when something waits for a write (a model call's record, a delta).
         flush_now: called when somebody waits for that write; gives what is done when it is.
-        join: called when queued messages are to join the turn, with the key of their record; gives, when that is on
-            disk, whether any did.
-        steering: the messages of the queue that may.
+        join: called when queued messages are to join the turn.
+        steered: whether one of the queue may.
         news: called when the live turn asked for something while nobody drove it.
     """
 
@@ -38,8 +38,8 @@ class StoreTurnLog:
         fresh: bool,
         flush_soon: Callable[[], None],
         flush_now: Callable[[], Awaitable[None]],
-        join: Callable[[JoinRequested, str], Awaitable[bool]],
-        steering: Callable[[], tuple[str, ...]],
+        join: Callable[[JoinAsked], None],
+        steered: Callable[[], bool],
         news: Callable[[], None],
     ) -> None:
         self._store = store
@@ -50,7 +50,7 @@ class StoreTurnLog:
         self._flush_soon = flush_soon
         self._flush_now = flush_now
         self._join = join
-        self._steering = steering
+        self._steered = steered
         self._news = news
 
     def now_ms(self) -> int:
@@ -85,13 +85,14 @@ class StoreTurnLog:
         return call
 
     def steered(self) -> bool:
-        return bool(self._steering())
+        return self._steered()
 
-    async def join(self, key: str) -> Sequence[JoinedMessage]:
-        steering = self._steering()
-        if not steering or not await self._join(JoinRequested(self._book.turn_id, steering), key):
-            return ()
-        return self._book.joined.get(key, ())
+    async def join(self, key: str, seen: Sequence[int]) -> ModelCall | None:
+        decided: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        asked = JoinAsked(self._book.turn_id, key, self._book.next_sequence(), tuple(seen), decided)
+        self._join(asked)
+        await decided
+        return asked.record
 
     async def written(self) -> None:
         await self._flush_now()

@@ -10,7 +10,7 @@ import enum
 from datetime import datetime
 from typing import Any, Generic, TypeVar, cast
 
-from pydantic import BaseModel, ConfigDict, field_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 JsonValue = Any
 """A JSON value: ``None``, bool, int, float, str, list or dict with string keys.  (A recursive alias costs pydantic more
@@ -247,8 +247,11 @@ class UserMessage(Shape):
     run_config: JsonObject | None = None
     content: JsonObject | None = None
     answers: tuple[QuestionAnswer, ...] = ()
-    steers: bool = False
+    steers: bool = Field(default=False, exclude_if=lambda steers: not steers)
 
+
+MAX_STEERING_BYTES = 1_000_000
+"""UTF-8 bytes of a message that steers, and of all that join a turn at one model call."""
 
 STEERED = "perdure_steered"
 """In the custom metadata of a framework item: true if it is a message that joined a turn."""
@@ -262,8 +265,14 @@ class JoinedMessage(Shape):
 
 
 class JoinedMessages(Shape):
-    """Those that joined at one model call, in the order in which they were accepted."""
+    """Those that joined at one model call, in the order in which they were accepted.
 
+    Attributes:
+        seen: what had come to the invocation before them, as in the record of a model call, and as there the first
+            field.
+    """
+
+    seen: tuple[int, ...] = ()
     messages: tuple[JoinedMessage, ...]
 
 

@@ -159,7 +159,7 @@ class ModelCall:
     settled_at_ms: int
 
 
-JOINED = "aside|joined|"
+JOINED = "joined|"
 """How the key of a ``ModelCall`` begins that is no call but says which messages joined the turn there (its response is
 ``JoinedMessages`` as JSON text).  ``TurnLog.join`` writes it."""
 
@@ -432,16 +432,17 @@ class TurnLog(Protocol):
         """Whether a message of the session's queue steers.  Never waits."""
         ...
 
-    async def join(self, key: str) -> Sequence[JoinedMessage]:
+    async def join(self, key: str, seen: Sequence[int]) -> ModelCall | None:
         """Takes what steers out of the session's queue, for the model call that is about to be made.
 
-        When this returns, it is on disk that these messages belong to the turn.
+        The record has its sequence at once.  When this returns, it is on disk that these messages belong to the turn.
 
         Args:
             key: of the record, which a replay finds in the journal; begins with ``JOINED``.
+            seen: for ``JoinedMessages.seen``.
 
         Returns:
-            Nothing if no message of the queue steers, or the turn is about to end.
+            The record; ``None`` if no message of the queue steers (any more), or the turn is about to end.
         """
         ...
 

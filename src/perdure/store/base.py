@@ -440,6 +440,7 @@ class SessionStore(Protocol):
         Raises:
             LeaseLost: the session has another owner (or none) by now; nothing was written.
             InterruptAlreadyResolved: it would expire an interrupt that was answered first; nothing was written.
+            Conflict: a message would join a turn that was cancelled first; nothing was written.
             PayloadTooLarge
         """
         ...

@@ -67,6 +67,13 @@ def test_too_large_a_text_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (caught.value.where, caught.value.size, caught.value.limit) == ("the result", 40_002, 40_000)
 
 
+def test_a_message_that_does_not_steer_is_written_as_before_there_were_any_that_do() -> None:
+    """A worker of an earlier release reads it."""
+    assert "steers" not in codec.message_to_json(UserMessage(text="hi"), "m")
+    steers = UserMessage(text="hi", steers=True)
+    assert codec.message_from_json(codec.message_to_json(steers, "m"), "m") == steers
+
+
 def test_half_a_surrogate_pair_is_no_text() -> None:
     with pytest.raises(ValueNotStorable, match="surrogate"):
         pack("a\ud800", "t")

@@ -28,7 +28,7 @@ from tests.unit.store.builders import (
     write,
 )
 
-from perdure.errors import LeaseLost, PayloadTooLarge, TurnNotFound, UsageError
+from perdure.errors import Conflict, LeaseLost, PayloadTooLarge, TurnNotFound, UsageError
 from perdure.faults import DurableWrite
 from perdure.session.model import (
     ErrorInfo,
@@ -330,6 +330,22 @@ async def test_a_dropped_message_is_a_cancelled_turn_that_never_began(store: Sql
     assert snapshot.turn.turn_id == "t1"
     with pytest.raises(TurnNotFound):
         await store.accept_cancel("s", "t2", request(), NOW)
+
+
+async def test_j18_a_message_that_joins_a_turn_leaves_the_queue_unless_it_was_cancelled(store: SqlStore) -> None:
+    owner = await open_turn(store)
+    for turn_id in ("t2", "t3"):
+        await store.accept_message("s", turn_id, text_message(), request(), NOW)
+    await store.accept_cancel("s", "t2", request(), NOW)
+    with pytest.raises(Conflict, match=r"'t2' .* was cancelled"):
+        await owner.commit(joined=("t3", "t2"), model_calls=(model_call("joined|a|1"),), turn_id="t1")
+    assert (await store.read_snapshot("s", NOW)).queued_messages == 2
+    assert (await store.read_recorded_turn("s", "t1")).model_calls == ()
+    await owner.commit(joined=("t3",), model_calls=(model_call("joined|a|1"),), turn_id="t1")
+    assert (await store.read_snapshot("s", NOW)).queued_messages == 1
+    assert [call.key for call in (await store.read_recorded_turn("s", "t1")).model_calls] == ["joined|a|1"]
+    with pytest.raises(TurnNotFound):
+        await store.accept_cancel("s", "t3", request(), NOW)
 
 
 async def test_an_idle_write_that_crosses_a_new_message_reads_as_running(store: SqlStore) -> None:

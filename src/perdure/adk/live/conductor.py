@@ -21,7 +21,7 @@ from contextlib import contextmanager
 
 from perdure.adk.live.calls import Call, NodeWork, ToolRun
 from perdure.adk.live.determinism import TurnClock
-from perdure.adk.live.dispatch import TURNS, Dispatcher
+from perdure.adk.live.dispatch import TURNS, Dispatcher, Place
 from perdure.adk.live.floor import Floor
 from perdure.adk.live.journal import Journal
 from perdure.adk.live.parking import Parking
@@ -111,13 +111,22 @@ class Conductor:
         """What the record of a model call says of the groups before it (see ``journal``)."""
         return self._dispatcher.take_seen()
 
-    async def settle_model(self, run: Run, call: ModelCall) -> None:
+    def take_place(self, run: Run) -> Place:
+        """Call it together with ``seen``, and as the record gets its sequence: a replay goes by both."""
+        return self._dispatcher.take_place(run)
+
+    async def settle_model(self, place: Place, call: ModelCall) -> None:
         """A model call has its record.  Returns when it may go on with it."""
-        run.state = RunState.SETTLED
+        place.run.state, place.call = RunState.SETTLED, call
         self.floor.changes += 1
-        due = self._dispatcher.add_model_call(run, call)
         self.advance()
-        await self.parking.wait(due)
+        await self.parking.wait(place.due)
+
+    def leave_place(self, place: Place) -> None:
+        """There will be no record, or nobody waits for it any more."""
+        place.run.state = RunState.RUNNING
+        place.due.cancel()
+        asyncio.get_running_loop().call_soon(self.advance)
 
     def leave_model(self, run: Run, key: str, call_ids: Iterable[str]) -> None:
         """A model call ended; its response has these calls."""

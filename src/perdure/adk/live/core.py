@@ -28,7 +28,7 @@ from perdure.adk.tools.threads import ToolThreads
 from perdure.adk.waits.carry import Carry
 from perdure.session.model import InterruptKind, JsonObject, JsonValue
 from perdure.session.policy import RetryPolicy, ToolEffect
-from perdure.session.runner import ToolOutcome, TurnLog, TurnStart
+from perdure.session.runner import ModelCall, ToolOutcome, TurnLog, TurnStart
 
 DEFAULT_MODEL_RETRY = RetryPolicy()
 
@@ -74,6 +74,10 @@ class TurnCore:
     """Path -> model calls made on it."""
     requests: dict[str, int] = field(default_factory=dict[str, int])
     """Path -> requests built on it; some are answered by a callback and are no model call."""
+    joining: list[asyncio.Task[ModelCall | None]] = field(default_factory=list["asyncio.Task[ModelCall | None]"])
+    """Model calls that took along what steers, in this life of the turn; each gives its record."""
+    heard: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
+    """Path -> ids of the messages that joined the turn and were in a request there."""
     node_calls: dict[str, int] = field(default_factory=dict[str, int])
     """Scope and path -> calls of that node's function."""
     carry: Carry = field(default_factory=Carry)

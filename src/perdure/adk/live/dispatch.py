@@ -28,14 +28,19 @@ TURNS = 50
 """Of the event loop, in which whoever awaited a call or a run goes on: many more than ADK takes."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _SettledModel:
-    """A model call that has its record and waits until it may go on."""
+@dataclass(slots=True, eq=False)
+class Place:
+    """Where a record stands among all that comes: behind what came before it was made, ahead of what comes later.
 
-    call: ModelCall
+    Attributes:
+        call: the record; ``None`` while it is on its way to the disk.
+        due: done when its run may go on with it.
+    """
+
     run: Run
     arrived: int
     due: asyncio.Future[None]
+    call: ModelCall | None = None
 
 
 class Dispatcher:
@@ -62,7 +67,7 @@ class Dispatcher:
         self._given: dict[str, CallRecord] = {}
         self._answers: dict[str, Answer] = {}
         self._early: set[str] = set()
-        self._settled: list[_SettledModel] = []
+        self._places: list[Place] = []
         self._given_up_keys: set[str] = set()
         self._arrivals = itertools.count()
         self._arrived: dict[str, int] = {}
@@ -80,15 +85,16 @@ class Dispatcher:
             if call is None or call.record is None:
                 self._given[one.call_id] = one
 
-    def add_model_call(self, run: Run, call: ModelCall) -> asyncio.Future[None]:
-        """Takes a model call that has its record now.  The future is done when it may go on."""
+    def take_place(self, run: Run) -> Place:
+        """A place for a record that is made now.  What comes later goes on later, as it will in a replay."""
         due: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._settled.append(_SettledModel(call, run, next(self._arrivals), due))
-        due.add_done_callback(self._forget)
-        return due
+        place = Place(run, next(self._arrivals), due)
+        self._places.append(place)
+        due.add_done_callback(lambda _: self._leave(place))
+        return place
 
-    def _forget(self, due: asyncio.Future[None]) -> None:
-        self._settled = [settled for settled in self._settled if settled.due is not due]
+    def _leave(self, place: Place) -> None:
+        self._places = [other for other in self._places if other is not place]
 
     def stop(self) -> None:
         """Nobody is waited for any more."""
@@ -204,11 +210,16 @@ class Dispatcher:
         if not ready or not self._may_go_on():
             return False
         _, go = min(ready, key=lambda one: one[0])
+        if go is None:
+            return False
         go()
         return True
 
-    def _ready(self) -> list[tuple[int, Callable[[], None]]]:
-        """What may be handed out, with its number among all that came; takes note of what came only now."""
+    def _ready(self) -> list[tuple[int, Callable[[], None] | None]]:
+        """What may be handed out, with its number among all that came; takes note of what came only now.
+
+        ``None``: it is on its way to the disk, and keeps its place.
+        """
         ready: list[tuple[str, int, Callable[[], None]]] = []
         if self._given:
             for group in self._floor.waiting_groups():
@@ -224,16 +235,18 @@ class Dispatcher:
             if key not in self._arrived:
                 self._arrived[key] = next(self._arrivals)
                 self._seen.append(sequence)
-        models = [(settled.arrived, partial(self._let_go, settled)) for settled in self._settled]
-        return [*((self._arrived[key], go) for key, _, go in ready), *models]
+        places = (
+            (one.arrived, None if one.call is None else partial(self._let_go, one, one.call)) for one in self._places
+        )
+        return [*((self._arrived[key], go) for key, _, go in ready), *places]
 
-    def _let_go(self, settled: _SettledModel) -> None:
-        """Lets a model call go on that has its record."""
-        self._forget(settled.due)
-        self._clock.advance(settled.call.settled_at_ms)
-        settled.run.state = RunState.RUNNING
-        if not settled.due.done():
-            settled.due.set_result(None)
+    def _let_go(self, place: Place, call: ModelCall) -> None:
+        """Lets a run go on that has its record."""
+        self._leave(place)
+        self._clock.advance(call.settled_at_ms)
+        place.run.state = RunState.RUNNING
+        if not place.due.done():
+            place.due.set_result(None)
 
     def _answer(self, group: AskedGroup, answers: Sequence[Answer]) -> None:
         """Answers the questions of a group."""

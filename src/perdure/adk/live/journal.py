@@ -12,6 +12,7 @@ from collections import deque
 from dataclasses import dataclass
 
 from perdure.session.runner import (
+    JOINED,
     Answer,
     AnsweredQuestion,
     CallRecord,
@@ -57,11 +58,13 @@ class Journal:
 
     Attributes:
         asides: key -> record of what has no place in the order; those recorded since are put in, too.
+        joined: the records of messages that joined the turn.
     """
 
     def __init__(self, recorded: RecordedTurn) -> None:
         model_calls = [call for call in recorded.model_calls if not call.key.startswith(ASIDE)]
         self.asides = {call.key: call.response for call in recorded.model_calls if call.key.startswith(ASIDE)}
+        self.joined = [call for call in model_calls if call.key.startswith(JOINED)]
         self._calls = {call.request.call_id: call for call in recorded.calls}
         self._model_keys = frozenset(call.key for call in model_calls)
         self._questions = {asked.question.question_id: asked for asked in recorded.questions}
@@ -119,7 +122,7 @@ class Journal:
         """The first thing that a replay has not repeated: the step, and what was expected."""
         entry = self.next
         if isinstance(entry, ModelCall):
-            return entry.key, "this model call"
+            return entry.key, "a message that joined the turn" if entry.key.startswith(JOINED) else "this model call"
         if self._unseen:
             call = next(iter(self._unseen.values())).request
             return call.call_id, f"a call of tool {call.tool_name!r} with {call.arguments!r}"

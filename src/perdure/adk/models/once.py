@@ -74,8 +74,13 @@ async def record(
     Raises:
         PayloadTooLarge: it is larger than the store takes.
     """
-    call = await write(core, key, response, usage, on_disk=on_disk)
-    await core.conductor.settle_model(run, call)
+    place = core.conductor.take_place(run)
+    try:
+        call = await write(core, key, response, usage, on_disk=on_disk)
+    except BaseException:
+        core.conductor.leave_place(place)
+        raise
+    await core.conductor.settle_model(place, call)
     return call
 
 

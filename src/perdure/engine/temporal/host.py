@@ -17,7 +17,7 @@ from typing import Any
 
 from perdure.clock import Clock
 from perdure.engine.actor import SessionActor
-from perdure.engine.arrivals import Arrival
+from perdure.engine.arrivals import Arrival, JoinAsked
 from perdure.engine.book import TurnBook
 from perdure.engine.feed import FeedHub
 from perdure.engine.host import Reduction
@@ -321,6 +321,10 @@ class HostedSession(SessionActor):
     async def _apply(self, arrivals: list[Arrival]) -> None:
         async with self._steady:
             await super()._apply(arrivals)
+
+    async def _take_along(self, asked: JoinAsked) -> None:
+        async with self._steady:
+            await super()._take_along(asked)
 
     def _applied(self, step: Reduction) -> None:
         self._inputs += step.inputs

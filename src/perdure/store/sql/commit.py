@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from perdure.clock import to_datetime
-from perdure.errors import InterruptAlreadyResolved, LeaseLost, TurnNotFound, UsageError
+from perdure.errors import Conflict, InterruptAlreadyResolved, LeaseLost, TurnNotFound, UsageError
 from perdure.session.model import InterruptStatus, SessionStatus, Usage
 from perdure.store.base import InterruptEnd, Lease, SessionPut, SessionWrite, TurnBegin
 from perdure.store.codec import ending_to_json, error_to_json
@@ -320,7 +320,13 @@ class _Application:
             self.transaction.execute("turn_drop", (session_key, turn_id, self.now_ms, *counts))
             self.transaction.execute("inbox_take_message", (session_key, turn_id))
         for message_id in write.joined:
-            self.transaction.execute("inbox_take_message", (session_key, message_id))
+            if self.transaction.execute("inbox_join_message", (session_key, message_id)).fetchone() is None:
+                raise Conflict(
+                    f"message {message_id!r} of session {self.lease.session_id!r} joins no turn: it was cancelled; "
+                    "nothing was written: read the inbox, and leave the message out",
+                    session_id=self.lease.session_id,
+                    turn_id=message_id,
+                )
         if write.consumed:
             self.transaction.executemany("inbox_take", [(session_key, position) for position in write.consumed])
 

@@ -376,6 +376,13 @@ FROM inbox WHERE session_key = ?1 AND turn_id = ?2 AND kind = 'message';
 -- The message leaves the queue.
 DELETE FROM inbox WHERE session_key = ? AND turn_id = ? AND kind = 'message';
 
+-- name: inbox_join_message
+-- The message leaves the queue for a turn that is open, unless somebody has cancelled it.
+DELETE FROM inbox WHERE session_key = ?1 AND turn_id = ?2 AND kind = 'message'
+  AND NOT EXISTS (SELECT 1 FROM inbox AS other WHERE other.session_key = ?1 AND other.turn_id = ?2
+                  AND other.kind = 'cancel')
+RETURNING position;
+
 -- name: inbox_take
 -- The item is done with.
 DELETE FROM inbox WHERE session_key = ? AND position = ?;
