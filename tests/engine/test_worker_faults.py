@@ -43,11 +43,12 @@ async def play_all(client: AgentSessionClient, world: World) -> None:
         await insist(lambda: client.send_user_message(session_id, "model read", request_id="2"))  # noqa: B023 - as above
     await insist(lambda: client.start_session("asks", "model ask model"))
     await insist(lambda: client.start_session("waits", "half leg quest late model"))
-    await insist(lambda: client.start_session("slow", "model:slow moody read"))
+    await insist(lambda: client.start_session("slow", "model:slow moody read model"))
     await insist(lambda: client.start_session("cancelled", "model idem:never"))
     await insist(lambda: client.start_session("closed", "ask"))
     await until(lambda: "at slow" in world.lines() and "at never" in world.lines(), "both doors to be reached")
     await asyncio.sleep(0.06)  # deltas that wait for no other write get their own
+    await insist(lambda: client.steer_user_message("slow", "read", request_id="told"))
     world.open("slow")
     snapshot = await insist(lambda: client.wait("asks", timeout=20))
     (interrupt,) = snapshot.pending_interrupts

@@ -224,14 +224,16 @@ class Play:
         await self._log.record_model_call(key, answer, Usage(model_calls=1), self._log.now_ms())
         return answer
 
-    async def join(self, key: str) -> list[str]:
-        """Takes along what steers; the texts."""
-        key = f"{JOINED}{key}"
+    async def join(self, model_key: str) -> list[str]:
+        """Takes along what steers, for the model call of this key; the texts."""
+        key = f"{JOINED}{model_key}"
         self._unused.discard(key)
         response = self._models.get(key)
-        if response is None:
+        if response is None and self._log.steered() and model_key not in self._models:
             record = await self._log.join(key, ())
-            response = JoinedMessages(messages=()).model_dump_json() if record is None else record.response
+            response = None if record is None else record.response
+        if response is None:
+            return []
         return [one.message.text for one in JoinedMessages.model_validate_json(response).messages]
 
     async def tools(self, group: str, calls: dict[str, PlayCall]) -> list[CallRecord]:

@@ -155,6 +155,8 @@ class World:
             self.note(f"model {play.start.session_id} {key}")
             await self.pass_door(door)
 
+        for told in await play.join(key):
+            play.say(told)
         await play.model(key, f"words of {key}", _When(answer))
 
     def _call(self, play: Play, kind: str, door: str) -> PlayCall:
