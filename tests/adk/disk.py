@@ -164,7 +164,15 @@ class Log:
     def steered(self) -> bool:
         return bool(self.disk.steering)
 
-    async def join(self, key: str, seen: Sequence[int]) -> ModelCall | None:
+    def join(self, key: str, seen: Sequence[int]) -> asyncio.Future[ModelCall | None]:
+        future: asyncio.Future[ModelCall | None] = asyncio.get_running_loop().create_future()
+        try:
+            future.set_result(self._record_joined(key, seen))
+        except Crash as crash:
+            future.set_exception(crash)
+        return future
+
+    def _record_joined(self, key: str, seen: Sequence[int]) -> ModelCall | None:
         assert key.startswith(JOINED)
         if not self.disk.steering:
             return None

@@ -294,10 +294,11 @@ class SessionActor:
             await self._look()
             self._arrivals.put_nowait(asked)
             return
+        record = None
         if step is not None:
+            (record,) = step.write.model_calls
             await self._follow(step)
-        if not asked.done.done():
-            asked.done.set_result(None)
+        asked.decided(record)
 
     async def _follow(self, step: Reduction) -> None:
         """What is to be done when a step of the loop is on disk, or on its way there."""

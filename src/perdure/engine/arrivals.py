@@ -47,23 +47,26 @@ class Arrival:
     applied: asyncio.Future[bool] | None = None
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False)
 class JoinAsked:
     """A model call of a turn is about to be made and would take along what steers.
 
     Attributes:
         key, sequence: of the record that says what joined.
         seen: see ``JoinedMessages``.
-        record: that record, once it is on disk; ``None`` if nothing joined.
-        done: when it is decided.
+        record: gets that record, once it is on disk; ``None`` if nothing joined.
     """
 
     turn_id: str
     key: str
     sequence: int
     seen: tuple[int, ...]
-    done: asyncio.Future[None]
-    record: ModelCall | None = None
+    record: asyncio.Future[ModelCall | None]
+
+    def decided(self, record: ModelCall | None) -> None:
+        """Says what became of it, if somebody still waits."""
+        if not self.record.done():
+            self.record.set_result(record)
 
 
 def error_info(error: BaseException) -> ErrorInfo:

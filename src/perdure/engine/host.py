@@ -266,7 +266,7 @@ class SessionHost:
         kinds = (DurableWrite.MESSAGES_JOINED,)
         write = SessionWrite(kinds, turn_id=asked.turn_id, model_calls=(record,), joined=ids)
         await self.commit(write, now_ms)
-        self.state, asked.record = state, record
+        self.state = state
         self.book.joined += messages
         for message_id in ids:
             del self._messages[message_id]

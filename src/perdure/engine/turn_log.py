@@ -87,12 +87,10 @@ class StoreTurnLog:
     def steered(self) -> bool:
         return self._steered()
 
-    async def join(self, key: str, seen: Sequence[int]) -> ModelCall | None:
-        decided: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        asked = JoinAsked(self._book.turn_id, key, self._book.next_sequence(), tuple(seen), decided)
-        self._join(asked)
-        await decided
-        return asked.record
+    def join(self, key: str, seen: Sequence[int]) -> asyncio.Future[ModelCall | None]:
+        record: asyncio.Future[ModelCall | None] = asyncio.get_running_loop().create_future()
+        self._join(JoinAsked(self._book.turn_id, key, self._book.next_sequence(), tuple(seen), record))
+        return record
 
     async def written(self) -> None:
         await self._flush_now()

@@ -26,7 +26,7 @@ and the engine writes it.
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Protocol, runtime_checkable
@@ -432,17 +432,18 @@ class TurnLog(Protocol):
         """Whether a message of the session's queue steers.  Never waits."""
         ...
 
-    async def join(self, key: str, seen: Sequence[int]) -> ModelCall | None:
+    def join(self, key: str, seen: Sequence[int]) -> Awaitable[ModelCall | None]:
         """Takes what steers out of the session's queue, for the model call that is about to be made.
 
-        The record has its sequence at once.  When this returns, it is on disk that these messages belong to the turn.
+        The record has its sequence when this returns, and what it gives comes when it is on disk that the messages
+        belong to the turn.
 
         Args:
             key: of the record, which a replay finds in the journal; begins with ``JOINED``.
             seen: for ``JoinedMessages.seen``.
 
         Returns:
-            The record; ``None`` if no message of the queue steers (any more), or the turn is about to end.
+            Gives the record; ``None`` if no message of the queue steers (any more), or the turn is about to end.
         """
         ...
 

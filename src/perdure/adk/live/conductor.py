@@ -112,7 +112,7 @@ class Conductor:
         return self._dispatcher.take_seen()
 
     def take_place(self, run: Run) -> Place:
-        """Call it together with ``seen``, and as the record gets its sequence: a replay goes by both."""
+        """A place for a record.  Take it as the record gets its sequence: a replay goes by both."""
         return self._dispatcher.take_place(run)
 
     async def settle_model(self, place: Place, call: ModelCall) -> None:
@@ -125,7 +125,7 @@ class Conductor:
     def leave_place(self, place: Place) -> None:
         """There will be no record, or nobody waits for it any more."""
         place.run.state = RunState.RUNNING
-        place.due.cancel()
+        self._dispatcher.leave_place(place)
         asyncio.get_running_loop().call_soon(self.advance)
 
     def leave_model(self, run: Run, key: str, call_ids: Iterable[str]) -> None:

@@ -74,7 +74,7 @@ class TurnCore:
     """Path -> model calls made on it."""
     requests: dict[str, int] = field(default_factory=dict[str, int])
     """Path -> requests built on it; some are answered by a callback and are no model call."""
-    joining: list[asyncio.Task[ModelCall | None]] = field(default_factory=list["asyncio.Task[ModelCall | None]"])
+    joining: list[asyncio.Future[ModelCall | None]] = field(default_factory=list["asyncio.Future[ModelCall | None]"])
     """Model calls that took along what steers, in this life of the turn; each gives its record."""
     heard: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
     """Path -> ids of the messages that joined the turn and were in a request there."""

@@ -33,12 +33,14 @@ class Place:
     """Where a record stands among all that comes: behind what came before it was made, ahead of what comes later.
 
     Attributes:
+        seen: what had come before it, for the record (see ``journal``).
         call: the record; ``None`` while it is on its way to the disk.
         due: done when its run may go on with it.
     """
 
     run: Run
     arrived: int
+    seen: list[int]
     due: asyncio.Future[None]
     call: ModelCall | None = None
 
@@ -88,10 +90,15 @@ class Dispatcher:
     def take_place(self, run: Run) -> Place:
         """A place for a record that is made now.  What comes later goes on later, as it will in a replay."""
         due: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        place = Place(run, next(self._arrivals), due)
+        place = Place(run, next(self._arrivals), self.take_seen(), due)
         self._places.append(place)
         due.add_done_callback(lambda _: self._leave(place))
         return place
+
+    def leave_place(self, place: Place) -> None:
+        """There is no record, or nobody waits for it: what had come before it is for the next one to say."""
+        self._seen[:0] = place.seen
+        place.due.cancel()
 
     def _leave(self, place: Place) -> None:
         self._places = [other for other in self._places if other is not place]

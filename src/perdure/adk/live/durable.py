@@ -21,7 +21,7 @@ from google.adk.agents.readonly_context import ReadonlyContext
 from perdure.adk.live import determinism
 from perdure.adk.live.core import BodySteps, TurnCore, current_turn
 from perdure.adk.live.journal import ASIDE
-from perdure.adk.models.once import record, write
+from perdure.adk.models.once import behind, record, write
 from perdure.adk.records.codec import UnknownType, decode, dumps, encode
 from perdure.adk.records.failures import decode_error, encode_error
 from perdure.arguments import wrong
@@ -90,8 +90,8 @@ async def _ordered(core: TurnCore, name: str, fn: Callable[[], Any]) -> JsonObje
         key = core.key(run.id)
         call = await conductor.enter_model(run, key)
         if call is None:
-            outcome: JsonObject = {"seen": conductor.seen(), **await _outcome(core, name, fn)}
-            call = await record(core, run, key, dumps(outcome), Usage(), on_disk=True)
+            outcome = await _outcome(core, name, fn)
+            call = await record(core, run, key, behind(outcome), Usage(), on_disk=True)
         conductor.leave_model(run, key, ())
         taken: JsonObject = json.loads(call.response)
         return taken

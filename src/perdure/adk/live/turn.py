@@ -216,7 +216,7 @@ class AdkLiveTurn:
     async def close(self) -> None:
         """Drops the turn from memory.  No callback of the application runs; running tool bodies are cancelled."""
         self._conductor.drop()
-        await _cancel({*self._core.bodies, *self._core.tasks, *self._core.joining, self._task})
+        await _cancel({*self._core.bodies, *self._core.tasks, self._task})
         # Tasks that an agent of the application began and did not end with itself.
         await _cancel(self._conductor.parking.tasks.copy())
         # A connection that a tool opened lives on in the context of the tool, and that leads here.

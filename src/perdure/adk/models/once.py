@@ -47,8 +47,7 @@ async def once(
         call = await core.conductor.enter_model(run, key)
         if call is None:
             result = await _produced(produce)
-            result = {"seen": core.conductor.seen(), **result}  # first of all: ``journal`` looks for it there
-            call = await record(core, run, key, dumps(result), usage(), on_disk=on_disk)
+            call = await record(core, run, key, behind(result), usage(), on_disk=on_disk)
     recorded: JsonObject = json.loads(call.response)
     error = recorded.get("error")
     if error is not None:
@@ -63,8 +62,17 @@ async def _produced(produce: Callable[[], Awaitable[JsonValue]]) -> JsonObject:
         return {"error": encode_error(error)}
 
 
+Response = Callable[[list[int]], str]
+"""Makes the text of a record, given what had come before it."""
+
+
+def behind(result: JsonObject) -> Response:
+    """A record of a result.  What came before it is first of all: ``journal`` looks for it there."""
+    return lambda seen: dumps({"seen": seen, **result})
+
+
 async def record(
-    core: TurnCore, run: Run, key: str, response: str, usage: Usage, *, on_disk: bool = False
+    core: TurnCore, run: Run, key: str, response: Response, usage: Usage, *, on_disk: bool = False
 ) -> ModelCall:
     """Records what came out of something that a run did, and returns when it may go on with it.
 
@@ -76,7 +84,7 @@ async def record(
     """
     place = core.conductor.take_place(run)
     try:
-        call = await write(core, key, response, usage, on_disk=on_disk)
+        call = await write(core, key, response(place.seen), usage, on_disk=on_disk)
     except BaseException:
         core.conductor.leave_place(place)
         raise

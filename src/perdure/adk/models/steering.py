@@ -90,7 +90,7 @@ async def _let_join(core: TurnCore, invocation: InvocationContext) -> bool:
 async def _join(core: TurnCore, run: Run, key: str) -> ModelCall | None:
     """Takes along what steers; when that is on disk, gives the record."""
     place = core.conductor.take_place(run)
-    joining = asyncio.create_task(core.log.join(key, core.conductor.seen()), name=f"perdure {key}")
+    joining = asyncio.ensure_future(core.log.join(key, place.seen))
     core.joining.append(joining)
     try:
         record = await core.conductor.parking.wait(asyncio.shield(joining))

@@ -217,9 +217,13 @@ class _ModelCall:
         error = attempts.error
         recorded = _Recorded(error=None if error is None else encode_error(error))
         recorded.responses = attempts.responses
-        recorded.seen = core.conductor.seen()
         _fill_call_ids(core, key, attempts.responses)
-        await record(core, self._run, key, recorded.model_dump_json(exclude_none=True), attempts.usage)
+
+        def behind(seen: list[int]) -> str:
+            recorded.seen = seen
+            return recorded.model_dump_json(exclude_none=True)
+
+        await record(core, self._run, key, behind, attempts.usage)
         return recorded
 
 
