@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -20,6 +21,9 @@ from perdure.testing.conformance.world import World
 
 LEASE = 10.0
 """Seconds after which a worker that gives no sign of life may be replaced."""
+
+HEARING_TIME = 1.0
+"""Seconds in which a worker of another process has heard of what was accepted, on a slow machine."""
 
 
 @dataclass(kw_only=True)
@@ -50,6 +54,10 @@ class Stage(Watch):
     async def steer(self, words: str, name: str = "s", **options: Any) -> str:
         """Tells the running turn something; ``options`` are those of ``steer_user_message``."""
         return await self.client.steer_user_message(self.session(name), words, **options)
+
+    async def heard(self) -> None:
+        """Gives a worker of another process the time to hear of what was accepted: nothing else shows that it has."""
+        await asyncio.sleep(HEARING_TIME)
 
     async def decide(self, interrupt: Interrupt, approved: bool, name: str = "s", **options: Any) -> Interrupt:
         """Approves or rejects; ``options`` are those of ``resolve_interrupt``."""

@@ -169,6 +169,7 @@ async def worker_dies(stage: Stage) -> None:
         await stage.start("search")
         await stage.reached("search any")
         await stage.steer(TOLD)
+        await stage.heard()
         stage.world.open("search any")
         await stage.reached("search blue")
         await stage.charged(2)
