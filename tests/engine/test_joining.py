@@ -13,6 +13,9 @@ from perdure.session.model import MAX_STEERING_BYTES
 from perdure.store.base import Lease, SessionWrite
 from perdure.store.sql.store import SqlStore
 
+HEARING_TIME = 0.5
+"""Seconds in which an owner has heard of what was accepted: nothing else shows that it has."""
+
 
 @pytest.mark.parametrize("when", ["before", "after"])
 async def test_a_cancel_that_is_accepted_counts_and_one_that_comes_too_late_says_so(
@@ -56,6 +59,7 @@ async def test_a_cancel_that_is_accepted_counts_and_one_that_comes_too_late_says
         client = AgentSessionClient(engine, flow)
         await client.start_session("s", "hello")
         ids += [await client.steer_user_message("s", words) for words in ("never", "blue")]
+        await asyncio.sleep(HEARING_TIME)
         told.set()
         snapshot = await client.wait("s", timeout=20)
         texts = [message.text for message in (await client.list_messages("s")).items]
@@ -90,6 +94,7 @@ async def test_of_many_long_messages_those_join_that_fit_and_the_others_at_the_n
         for letter in "abc":
             await client.steer_user_message("s", letter * 500_000)
         await client.steer_user_message("s", "d" * MAX_STEERING_BYTES)
+        await asyncio.sleep(HEARING_TIME)
         told.set()
         snapshot = await client.wait("s", timeout=20)
     assert snapshot.queued_messages == 0

@@ -38,6 +38,26 @@ class SlowClock(SystemClock):
         return super().now_ms() - 10_000
 
 
+async def test_what_is_accepted_while_a_session_is_being_claimed_is_heard(tmp_path: Path) -> None:
+    """The claim has read the inbox, and nobody here owns the session yet when the store tells of the cancel."""
+    world, balky = World(tmp_path), BalkyStore(tmp_path / "play.db")
+    flow = world.flow()
+    async with balky.engine(flow) as engine, engine.worker():
+        client = AgentSessionClient(engine, flow)
+        await client.start_session("s")
+        await asyncio.sleep(0.2)  # claims that find nothing are over
+        claiming = balky.holds["claim"] = Hold()
+        turn_id = await client.send_user_message("s", "read:never")
+        await claiming.reached.wait()
+        await client.cancel_turn("s", turn_id=turn_id)
+        await asyncio.sleep(0.2)  # the store has told of it
+        del balky.holds["claim"]
+        claiming.free.set()
+        assert (await client.wait("s", timeout=10)).status is SessionStatus.IDLE
+        check_rules(await read_stored(client, "s"), world)
+    assert world.lines("begin s") == [], "it was cancelled before it was begun"
+
+
 async def test_an_answer_that_crosses_the_deadline_counts(tmp_path: Path) -> None:
     """J6: the owner has looked for answers, and is about to let the interrupt expire, when one is accepted."""
     world, balky = World(tmp_path), BalkyStore(tmp_path / "play.db")

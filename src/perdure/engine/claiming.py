@@ -69,9 +69,10 @@ class ClaimingWorker(EngineWorker):
         if limit <= 0:
             return False
         self._unsure = worker_id
-        claimed = await self._store.claim(worker_id, tuple(self._flows), limit, self._clock.now_ms())
-        for session in claimed:
-            self._adopt(session)
+        with self._crew.taking():
+            claimed = await self._store.claim(worker_id, tuple(self._flows), limit, self._clock.now_ms())
+            for session in claimed:
+                self._adopt(session)
         self._unsure = None
         # Let the sessions make a step first: under load this leaves the rest to less busy workers.
         await asyncio.sleep(0)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from datetime import timedelta
 
 from perdure.clock import Clock
@@ -62,6 +63,8 @@ class Crew:
         self._failures: dict[str, int] = {}
         """Failures in a row, by session; the latest last."""
         self._leaving = asyncio.Event()
+        self._meanwhile: list[list[frozenset[str] | None]] = []
+        """What was told of sessions while some were being taken, by taking."""
 
     @property
     def room(self) -> int:
@@ -85,8 +88,22 @@ class Crew:
         if self._leaving.is_set():
             actor.drain()
 
-    def poke(self, sessions: Iterable[str] | None) -> None:
+    @contextmanager
+    def taking(self) -> Generator[None]:
+        """Around a claim, up to ``adopt``.  What is told meanwhile of a session that it takes is told to its actor."""
+        told: list[frozenset[str] | None] = []
+        self._meanwhile.append(told)
+        try:
+            yield
+        finally:
+            self._meanwhile = [other for other in self._meanwhile if other is not told]
+            for sessions in told:
+                self.poke(sessions)
+
+    def poke(self, sessions: frozenset[str] | None) -> None:
         """Something may be in the inboxes of these sessions; ``None``: of any."""
+        for told in self._meanwhile:
+            told.append(sessions)
         if sessions is None:
             for actor in self._actors.values():
                 actor.poke()

@@ -88,6 +88,11 @@ class TemporalWorker(EngineWorker):
         if self._crew.room <= 0:
             raise EngineError("this worker has as many sessions as it takes")
         worker_id = await self._membership.worker_id()
+        with self._crew.taking():
+            return await self._take(worker_id, session_id, fence)
+
+    async def _take(self, worker_id: str, session_id: str, fence: int) -> HostedSession:
+        before = self._hosts.get(session_id)
         try:
             claimed = await self._store.adopt(worker_id, session_id, fence, self._clock.now_ms())
         except LeaseLost:
