@@ -355,7 +355,7 @@ class Message(Shape):
     @property
     def steered(self) -> bool:
         """Whether it was told to a turn that was running, and joined it (``steer_user_message``)."""
-        metadata = self.framework_item.get("custom_metadata")
+        metadata: JsonObject | None = self.framework_item.get("custom_metadata")
         return isinstance(metadata, dict) and metadata.get(STEERED) is True
 
 
