@@ -60,7 +60,7 @@ CAUGHT_BY: list[tuple[Reducer, Rule]] = [
 ]
 
 SEARCH = settings(
-    max_examples=2000,
+    max_examples=10_000,
     stateful_step_count=50,
     deadline=None,
     database=None,
